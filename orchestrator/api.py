@@ -1,6 +1,5 @@
 """The Python API: plans and runs a sweep. The verbs of these names call the same functions."""
 
-import math
 import shlex
 import time
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_standby
 from lmsweep.orchestrator.feature import check_function, tracker_named
 from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, command_on, with_options
-from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant, memory_limits, with_devices
+from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant, memory_limits, named_gpu, with_devices
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
 from lmsweep.orchestrator.planning.own_attention import OwnAttentions
 from lmsweep.orchestrator.planning.plan import Planned, make_plan
@@ -28,7 +27,7 @@ from lmsweep.orchestrator.running.before_run import make_software, other_runs, s
 from lmsweep.orchestrator.running.progress.trial_words import plan_summary
 from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan
 from lmsweep.orchestrator.running.store_writer import writable_store
-from lmsweep.orchestrator.sweep.ranges import seconds_of, shard
+from lmsweep.orchestrator.sweep.ranges import shard
 from lmsweep.orchestrator.sweep.sweep import Sweep, WrittenSweep, parse_overrides, read_sweep
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
@@ -36,7 +35,7 @@ from lmsweep.trials.machine.host_memory import memory_asked_for
 from lmsweep.trials.machine.scratch import ensure_user
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError, TrialConfig
-from lmsweep.trials.spec.quantities import bytes_of, count_of, gib
+from lmsweep.trials.spec.quantities import count_of, gib
 from lmsweep.trials.store.store import Store
 
 MANY_PREDICTIONS = 50
@@ -93,10 +92,7 @@ def make_planned(
     sweep, nodes = find_sweep(what, where, will_run=will_run)
     if prices:
         nodes = nodes or find_nodes(where.address, where.cluster_file, waits=will_run)
-        there = [(one.device_name, one.accelerator_type) for node in nodes for one in node.environments.values()]
-        if where.device and bytes_of(meant := counted(where.device)[1]) is None:  # a name, no size such as 24GB
-            there.append((devices_meant(meant)[0].name, None))
-        hourly_dollars(prices, there)  # raises for a price of no device
+        _check_prices(prices, where, nodes)
     return plan_sweep(sweep, where, how, nodes=nodes, will_run=will_run)
 
 
@@ -139,6 +135,15 @@ def _able_nodes(written: WrittenSweep, what: What, where: Where, *, will_run: bo
     return nodes
 
 
+def _check_prices(prices: Sequence[Price], where: Where, nodes: Sequence[Node]) -> None:
+    """Raise RequestError for a price of a device that is neither there nor planned for."""
+    there = [(one.device_name, one.accelerator_type) for node in nodes for one in node.environments.values()]
+    if where.device:
+        _, gpu = counted(where.device)
+        there += [(meant.name, None)] if (meant := named_gpu(gpu)) else []
+    hourly_dollars(prices, there)
+
+
 def plan_sweep(
     sweep: Sweep, where: Where, how: How, *, nodes: list[Node] | None, will_run: bool, needs_peaks: bool = False
 ) -> Planned:
@@ -147,8 +152,7 @@ def plan_sweep(
     needs_peaks: predict the peak of each trial, not only whether it fits. Raises RequestError if a device, the store,
     or the cluster is wrong.
     """
-    left = how.seconds_left()
-    ends_at = None if left is None else time.monotonic() + left
+    limit, now = how.limit(sweep.budget), time.monotonic()
     layout = _layout(where, sweep)
     sweep = replace(sweep, trials=spread(sweep.trials, layout)) if layout else sweep
     if where.address:
@@ -156,10 +160,10 @@ def plan_sweep(
     store = writable_store(where.store) if will_run else Store(where.store)
     # The prediction process computes while nodes describe themselves: each takes seconds to import torch.
     predictions = _predictions(sweep, store, will_run=will_run, needs_peaks=needs_peaks) if how.predict else None
-    budget = how.budget or sweep.budget
-    time_left = min(seconds_of(budget) if budget else math.inf, math.inf if left is None else left)
+    until = limit.until(now)
     # If trials will certainly run here, Ray and the trial servers start while the machine is examined.
-    certain = will_run and where.address is None and (how.fresh or not store.exists()) and time_left > START_SECONDS
+    certain = will_run and where.address is None and (how.fresh or not store.exists())
+    certain = certain and (until is None or until > now + START_SECONDS)
     with ExitStack() as on_error:
         standby = start_standby([trial.config for trial in sweep.trials]) if certain else None
         if standby:
@@ -179,7 +183,7 @@ def plan_sweep(
         on_error.pop_all()  # the run closes `standby`
     return Planned(
         sweep=sweep, plan=plan, store=store, nodes=nodes, network=layout.network if layout else None,
-        predictions=predictions, budget=budget, ends_at=ends_at, standby=standby,
+        predictions=predictions, limit=limit, standby=standby,
     )  # fmt: skip
 
 
@@ -190,10 +194,9 @@ def _layout(where: Where, sweep: Sweep) -> Layout | None:
             raise RequestError("--nodes and --network describe GPUs that are not here; give --for, such as 64xH100")
         return None
     count, gpu = counted(where.device)
-    matching = devices_meant(gpu) if bytes_of(gpu) is None else []  # a size such as 24GB names no device
-    device = matching[0] if matching else None
-    if device and matching[1:]:
-        names = ", ".join(f'"{other.name}"' for other in matching[1:])
+    device = named_gpu(gpu)
+    if device and (others := devices_meant(gpu)[1:]):
+        names = ", ".join(f'"{other.name}"' for other in others)
         words = f"planning for {device.name} with {gib(device.memory)} of CUDA memory"
         say(f"--for {where.device}: {words}; other matches: {names}", error=True)
     if not any(trial.config.device_type == "cuda" for trial in sweep.trials):

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import datetime
 from functools import partial, update_wrapper, wraps
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, ge
 from typer import Argument, Option
 from typer.models import OptionInfo
 
-from lmsweep.orchestrator.sweep.ranges import seconds_of, seconds_until, shard
+from lmsweep.orchestrator.sweep.ranges import TimeLimit, seconds_of, seconds_until, shard
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.errors import RequestError
 from lmsweep.trials.spec.suggestions import choices
@@ -103,21 +103,16 @@ class How:
         for option, text in (("--grace", self.grace), ("--budget", self.budget)):
             if text:
                 seconds_of(text, option)
-        self.seconds_left()
+        self.limit()
 
     @property
     def grace_seconds(self) -> float:
         return seconds_of(self.grace) if self.grace else 0.0
 
-    def seconds_left(self) -> float | None:
-        """Return the seconds from now to the end that `until` names; None if it names none."""
-        return seconds_until(self.until, "--until", now=datetime.now()) if self.until else None
-
-    def ends_at(self, began: float) -> float | None:
-        """Return time.monotonic() at the end of a run that began then, as the options limit it; None if none does."""
-        ends = [began + seconds_of(self.budget)] if self.budget else []
-        ends += [] if (left := self.seconds_left()) is None else [time.monotonic() + left]
-        return min(ends, default=None)
+    def limit(self, budget: str | None = None) -> TimeLimit:
+        """Return what limits a run that begins now. budget: of the sweep, for a run without one of its own."""
+        left = seconds_until(self.until, "--until", now=datetime.now()) if self.until else None
+        return TimeLimit(self.budget or budget, None if left is None else time.monotonic() + left)
 
 
 Part = TypeVar("Part", What, Where, How)
@@ -133,9 +128,7 @@ class PlanArguments(How, What, Where):
 
 HINTS = get_type_hints(PlanArguments, include_extras=True)
 OPTIONS: dict[str, str] = {
-    name: hint.__metadata__[0].default
-    for name, hint in HINTS.items()
-    if isinstance(getattr(hint, "__metadata__", [None])[0], OptionInfo)
+    name: str(one.default) for name, hint in HINTS.items() for one in get_args(hint) if isinstance(one, OptionInfo)
 }
 """Field -> the name of its option, which typer keeps as `default` of an Option; in the order of the fields."""
 
@@ -146,7 +139,7 @@ def resume_command(
     where: Where,
     how: How,
     more: Iterable[str] = (),
-    lasting: Iterable[str] = ("grace", "predict", "tracker"),
+    lasting: Container[str] = ("grace", "predict", "tracker"),
 ) -> str:
     """Return the command that runs what is left. more: further options and their values. lasting: fields of `how` that
     hold for it, too: not `retry` and `fresh`, as what has ended stays as it is, nor this run's time."""
@@ -161,16 +154,17 @@ def command_on(devices: str, what: What, where: Where, how: How) -> str:
     return resume_command(verb, replace(what, overrides=[*others, f"device={devices}"]), where, how, more, OPTIONS)
 
 
-def _options(part: What | Where | How, names: Iterable[str] = OPTIONS) -> list[str]:
-    """Return the options that differ from their defaults, with their values. names: fields, of this part or another."""
+def _options(part: What | Where | How, names: Container[str] = OPTIONS) -> list[str]:
+    """Return the options of a part that differ from their defaults, with their values. names: the fields that count."""
     words: list[str] = []
-    for name in names:
-        value, default = getattr(part, name, None), getattr(PlanArguments, name)
+    for field in fields(part):
+        value, option = getattr(part, field.name), OPTIONS.get(field.name)
+        if option is None or field.name not in names or value == field.default:
+            continue
         if isinstance(value, bool):
-            words += [OPTIONS[name]] if value is not default else []
-        elif value and value != default:
-            values = [value] if isinstance(value, str) else value
-            words += [word for one in values for word in (OPTIONS[name], one)]
+            words.append(option)
+        elif value:
+            words += [word for text in ([value] if isinstance(value, str) else value) for word in (option, text)]
     return words
 
 
@@ -183,16 +177,13 @@ def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., N
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         own = signature(verb).parameters
         parts = {name: one.annotation for name, one in own.items() if one.annotation in (What, Where, How)}
-        options = [own.get(name) or _option(name) for name in names.split()]
-        # A field that is True by default has an option that turns it off, so its value is inverted.
-        turned_off = {name for name in names.split() if name not in own and getattr(PlanArguments, name, 0) is True}
+        of_request = [name for name in names.split() if name not in own]
+        options = [_option(name) if name in of_request else own[name] for name in names.split()]
 
         @wraps(verb)
         def call(**given: Any) -> None:
-            given |= {name: not given[name] for name in turned_off}
-            fields_given = {name: given.pop(name) for name in given.keys() - own.keys()}
-            whole = PlanArguments(**({"sweep": ""} | fields_given))  # a verb such as doctor takes no sweep
-            verb(**{name: whole.part(kind) for name, kind in parts.items()}, **given)
+            request = _request({name: given.pop(name) for name in of_request})
+            verb(**{name: request.part(kind) for name, kind in parts.items()}, **given)
 
         vars(call)["__signature__"] = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in options])
         call.__annotations__ = {one.name: one.annotation for one in options}
@@ -212,6 +203,12 @@ def _option(name: str) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
 
+def _request(given: dict[str, Any]) -> PlanArguments:
+    """Return the request with these values of options. One that turns off what is True by default is inverted."""
+    turned_off = {name: not value for name, value in given.items() if getattr(PlanArguments, name, None) is True}
+    return PlanArguments(**{"sweep": "", **given, **turned_off})  # a verb such as doctor takes no sweep
+
+
 Options = ParamSpec("Options")
 Request = TypeVar("Request")
 Result = TypeVar("Result")
@@ -220,20 +217,21 @@ Result = TypeVar("Result")
 def with_options(
     record: Callable[Concatenate[str, Options], Request],
 ) -> Callable[[Callable[[Request], Result]], Callable[Concatenate[str | Path, Options], Result]]:
-    """Turn a function of a `record` into one of the record's fields; the first may be a str or a Path."""
+    """Turn a function of a `record` into one of the record's fields: `plan(PlanArguments("quick", budget="30m"))` is
+    called as `plan("quick", budget="30m")`. The first field may be a str or a Path."""
 
     def decorate(function: Callable[[Request], Result]) -> Callable[Concatenate[str | Path, Options], Result]:
-        shown, hints = signature(record), get_type_hints(record)
-        first = next(iter(shown.parameters))
+        of_record, hints = signature(record), get_type_hints(record)
+        first = next(iter(of_record.parameters))
 
         def call(*args: Any, **options: Any) -> Result:
-            given = shown.bind(*args, **options)
+            given = of_record.bind(*args, **options)
             given.arguments[first] = str(given.arguments[first])
             return function(record(*given.args, **given.kwargs))
 
         update_wrapper(call, function)
-        parameters = [one.replace(annotation=hints[name]) for name, one in shown.parameters.items()]
-        vars(call)["__signature__"] = shown.replace(
+        parameters = [one.replace(annotation=hints[name]) for name, one in of_record.parameters.items()]
+        vars(call)["__signature__"] = of_record.replace(
             parameters=parameters, return_annotation=get_type_hints(function)["return"]
         )
         return call

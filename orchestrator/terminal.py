@@ -101,8 +101,7 @@ Item = TypeVar("Item")
 
 
 class ProgressLine:
-    """One line on standard error about what takes time: on a terminal it is kept up to date, elsewhere it is printed
-    once, after SAY_AFTER seconds."""
+    """A line on standard error about a wait: on a terminal kept up to date, else printed once, after SAY_AFTER s."""
 
     def __init__(self) -> None:
         self._is_live = sys.stderr.isatty()

@@ -192,8 +192,7 @@ def _on_one_host(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Threshold
 
 
 def _corrected(judged: pd.DataFrame, least: Floats) -> pd.DataFrame:
-    """Decide again, as two clocks have two chances of a false difference. A false `same` needs both to miss one, so
-    `p_same` stays."""
+    """Decide again: two clocks have two chances of a false difference. A false `same` needs both, so `p_same` stays."""
     return decide(judged.assign(p=np.minimum(2 * judged["p"], 1)), "s", least)
 
 

@@ -145,17 +145,14 @@ def varying(frame: pd.DataFrame, names: Iterable[str]) -> set[str]:
     # Columns of objects are compared all at once, and so are those of numbers: ten times as fast as one by one.
     objects = [name for name in listed if types[name].kind == "O"]
     sets = map(set, frame[objects].to_numpy().T.tolist())
-    vary = {name: len(held) > 1 and _are_several(held) for name, held in zip(objects, sets, strict=True)}
+    known = [{None if is_null(one) else one for one in held} for held in sets]  # each null is None
+    vary = {name: len(held) > 1 for name, held in zip(objects, known, strict=True)}
     numbers = [name for name in listed if types[name].kind in "iufb"]
     table = frame[numbers].to_numpy(np.float64, na_value=np.nan)
     are_same = (table == table[:1]).all(axis=0) | np.isnan(table).all(axis=0)
     vary |= dict(zip(numbers, ~are_same, strict=True))
     vary |= {name: frame[name].nunique(dropna=False) > 1 for name in listed if name not in vary}
     return {name for name, varies in vary.items() if varies}
-
-
-def _are_several(values: set[object]) -> bool:
-    return len({None if is_null(one) else one for one in values}) > 1
 
 
 def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

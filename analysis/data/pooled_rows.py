@@ -33,8 +33,7 @@ freedom. `pool_statistics` combines both with the distances between the result's
 def newest_rows(
     frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,), within: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Return the rows of one attempt per result, which RESULT and `within` distinguish: the newest with a status in
-    `prefer`, else the newest."""
+    """Return the rows of one attempt per result (by RESULT and `within`): the newest preferred, else the newest."""
     key = [*within, *RESULT]
     attempts = frame[[*key, "attempt_id", "started_at"]].assign(preferred=frame["status"].isin([*prefer]))
     attempts = attempts.sort_values(["preferred", "started_at", "attempt_id"], kind="stable")

@@ -66,8 +66,7 @@ class Results:
         return found.copy(deep=False)
 
     def details(self, table: str, workload: str) -> pd.DataFrame:
-        """Return the rows of a detail table, of the newest attempts that meet the conditions. Raises RequestError if no
-        row meets them."""
+        """Return the rows of a detail table, of the newest attempts that match. Raises RequestError without any."""
         found = self.newest(table)
         if len(found):
             found = select(latest_code(found, self.where), self.where)

@@ -57,8 +57,7 @@ class Pivot:
 
     workload: str
     values: Sequence[str]
-    """Such as `step.time`; `rank*` is any rank. Those without results are left out; if all failed, the first is
-    shown."""
+    """Such as `step.time`; `rank*` is any rank. Those without results are left out; if all failed, the first stays."""
     title: str
     _: KW_ONLY
     rows: tuple[str, ...] = ()

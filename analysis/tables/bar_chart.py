@@ -38,8 +38,7 @@ def _bar(share: float) -> str:
 
 
 def strips(lows: Floats, middles: Floats, highs: Floats) -> list[str]:
-    """Return each interval as a strip of one scale with 0 in its middle, such as `·····│·─●─·`. No end that is NaN is
-    drawn, and nothing where the middle is NaN."""
+    """Return each interval as a strip around 0, `·····│·─●─·`: no end that is NaN, and none without a middle."""
     reach = max(float(np.nanmax(np.abs(middles), initial=0.0)), LEAST_REACH)
     found = []
     for ends in zip(lows, middles, highs, strict=True):

@@ -111,8 +111,7 @@ def _codes(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def independent(codes: Mapping[str, NDArray[np.int64]]) -> list[str]:
-    """Return the keys that no other one determines; of keys that determine each other, one. codes: the number of each
-    result's value, for each key."""
+    """Return the keys that no other one determines; of keys that determine each other, one. codes: of all values."""
     kept = dict(codes)
     # The last to be dropped: a context determines its batch size rather than the reverse, and a device its release.
     leading = [*JOB, "model", "device_name"]

@@ -44,8 +44,7 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
     for name in ("device", *DIMENSIONS, *ENVIRONMENT_FIELDS, "code")
     if name not in CONDITIONS and (leaders := tuple(one for one in determined_by(name) if one in CONDITIONS))
 }
-"""Key -> the keys of CONDITIONS that determine it. It is shown only if results that agree in these keys differ in
-it."""
+"""Key -> the keys of CONDITIONS that determine it. It is shown only if results that agree in these differ in it."""
 
 PROTOCOL = ("mode", *fields_with(Role.PROTOCOL))
 

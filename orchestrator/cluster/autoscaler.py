@@ -65,8 +65,8 @@ def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: st
     found = []
     for kind in node_types(cluster_file):
         cpus, gpus = int(kind.resources.get("CPU", 0)), int(kind.resources.get("GPU", 0))
-        names = accelerator_names(kind.resources) if gpus else []
-        more = kind.most - sum(node.cpus == cpus and names == [*node.names] for node in started)
+        names = accelerator_names(kind.resources) if gpus else ()
+        more = kind.most - sum(node.cpus == cpus and names == node.names for node in started)
         if cpus and more > 0:
             environments = {"cpu": _unseen(some, f"a node with {cpus} cores (not started)", cpus, None)}
             if gpus:
@@ -76,8 +76,7 @@ def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: st
                 Node(
                     cpus=cpus,
                     gpus=gpus,
-                    accelerator_type=names[-1] if names else None,
-                    also_called=tuple(names[:-1]),
+                    names=names,
                     environments=environments,
                     started=False,
                     count=more,

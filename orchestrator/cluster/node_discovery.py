@@ -92,13 +92,12 @@ def ask_nodes(
 def _node(live: LiveNode, described: Node) -> Node:
     """Return the node as it describes itself, with what Ray may assign there."""
     gpus = int(live.resources.get("GPU", 0))
-    names = (accelerator_names(live.resources) or [*described.names]) if gpus else []
+    names = (accelerator_names(live.resources) or described.names) if gpus else ()
     return replace(
         described,
         cpus=int(live.resources["CPU"]),
         gpus=gpus,
-        accelerator_type=names[-1] if names else None,
-        also_called=tuple(names[:-1]),
+        names=names,
         node_id=live.node_id,
         environments={name: one for name, one in described.environments.items() if gpus or name not in GPU_DEVICES},
     )

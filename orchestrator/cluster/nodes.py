@@ -30,12 +30,10 @@ class Node:
     """Logical cores that Ray may assign."""
     gpus: int
     """GPUs that Ray may assign."""
-    accelerator_type: str | None
-    """Type of its GPUs as Ray names it; of several names, the most specific (A100-80G, not A100)."""
     environments: dict[str, Fingerprint]
     """The environment of a trial on this node, by kind of device."""
-    also_called: tuple[str, ...] = ()
-    """Ray's other names for the type of its GPUs."""
+    names: tuple[str, ...] = ()
+    """Ray's names for the type of its GPUs, the most specific last: A100, A100-80G. A trial may ask for any of them."""
     node_id: str | None = None
     """Ray's identifier; None without a cluster and for a node that has not started."""
     started: bool = True
@@ -49,9 +47,8 @@ class Node:
     """Optional modules that its Python lacks, as far as it was asked."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of its GPUs by which a trial may ask for them, the most specific last."""
-        return (*self.also_called, *([self.accelerator_type] if self.accelerator_type else []))
+    def accelerator_type(self) -> str | None:
+        return self.names[-1] if self.names else None
 
     @property
     def gpu_share_of_cpus(self) -> int:
@@ -122,21 +119,21 @@ def _node_from_json(text: str) -> Node:
     """Return the node that ``python -m lmsweep.trials.bench.fingerprint`` described."""
     found = json.loads(text.strip().splitlines()[-1])  # libraries may print lines before it
     environments = {device: Fingerprint(**content) for device, content in found["devices"].items()}
-    on_gpu = next((environments[device] for device in GPU_DEVICES if device in environments), None)
+    on_gpu = next((environments[device].accelerator_type for device in GPU_DEVICES if device in environments), None)
     return Node(
         cpus=found["cores"],
         gpus=len(found["gpus"]),
-        accelerator_type=on_gpu.accelerator_type if on_gpu else None,
+        names=(on_gpu,) if on_gpu else (),
         environments=environments,
         cpu_rates=CpuRates(*found["cpu_rates"]),
         missing=frozenset(found["missing"]),
     )
 
 
-def accelerator_names(resources: Mapping[str, float]) -> list[str]:
+def accelerator_names(resources: Mapping[str, float]) -> tuple[str, ...]:
     """Return the accelerator types among a node's Ray resources, the most specific last."""
     names = (name.removeprefix(ACCELERATOR) for name in resources if name.startswith(ACCELERATOR))
-    return sorted(names, key=len)
+    return tuple(sorted(names, key=len))
 
 
 def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:

@@ -50,7 +50,7 @@ def run_now(what: What, where: Where, how: How, began: float) -> "Run":
 
     watched, resume = on_terminal() and where.address is None, resume_command("run", what, where, how)
     with watched_phases() if watched else nullcontext() as phases:
-        ends_at = how.ends_at(began)
+        ends_at = how.limit().until(began)
         try:
             if ends_at is not None:
                 remaining = ends_at + LATE_PLAN_SECONDS - time.monotonic()

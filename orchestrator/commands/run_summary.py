@@ -93,7 +93,7 @@ def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
 def what_is_left(run: Run, how: How, resume: str) -> str:
     """Return which trials did not fit into the time or were cut at its end, and the command that resumes."""
     planned, gate = run.planned, run.gate
-    budget = how.budget or (planned.budget and "the sweep's time")
+    budget = how.budget or (planned.limit.budget and "the sweep's time")
     limit = " and ".join(f"{word} {end}" for word, end in (("into", budget), ("before", how.until)) if end)
     load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
     is_busy = load > BUSY_LOAD and not run.account.statuses and run.address is None  # no trial began here
@@ -103,7 +103,7 @@ def what_is_left(run: Run, how: How, resume: str) -> str:
     known = [one for one in (*gate.cut, *gate.kept_out) if run.estimate.trials[one.index].reason is None]
     seconds = run.eta.needed(known)
     takes = f"{'more than' if gate.cut else 'about'} {format_seconds(seconds)} of measuring is left: " if known else ""
-    of_sweep = seconds_of(planned.budget) if planned.budget and not how.budget else 0.0
+    of_sweep = seconds_of(planned.limit.budget) if planned.limit.budget and not how.budget else 0.0
     # The sweep's own time was too short. Suggest twice that, or twice what is left: estimates may be too low.
     more = f" --budget {math.ceil(2 * max(START_SECONDS + seconds, of_sweep) / 60)}m" if of_sweep else ""
     return f"{takes}{'; '.join(words)}. To resume: {resume}{more}"

@@ -64,8 +64,7 @@ def memory_limits(nodes: Iterable[Node]) -> dict[str, list[MemoryLimit]]:
 
 
 def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool | None) -> str | None:
-    """Return why the trial does not fit; None if it may. verdict: whether it fits by the simulated allocator, if that
-    was asked."""
+    """Return why the trial does not fit; None if it may. verdict: of the simulated allocator, None if not asked."""
     if isinstance(prediction, Bounds):
         if prediction.low is None or prediction.low <= budget.bytes:
             return None
@@ -82,20 +81,25 @@ def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool
 
 def with_devices(node: Node, text: str, gpus: int) -> Node:
     """Return the node with so many of the GPUs meant by `H100` or `24GB`. Raises RequestError if there are none."""
-    meant = None if bytes_of(text) else devices_meant(text)[0]
+    meant = named_gpu(text)
     name, memory = (meant.name, meant.memory) if meant else (f"a {text.strip()} device", bytes_of(text))
     installed = node.environments.get("cuda") or node.environments["cpu"]
     # The driver there, and which optional modules it lacks, are unknown.
     there = replace(installed, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
-    on_gpus = {**node.environments, "cuda": there}
-    host = replace(node, gpus=gpus, environments=on_gpus, assumed_cores=ASSUMED_CORES)
-    return replace(host, accelerator_type=None, missing=frozenset())
+    environments = {**node.environments, "cuda": there}
+    host = replace(node, gpus=gpus, environments=environments, assumed_cores=ASSUMED_CORES)
+    return replace(host, names=(), missing=frozenset())
 
 
 def counted(text: str) -> tuple[int, str]:
     """Return how many GPUs of one node are meant, and which: `8xH100` is (8, `H100`), `24GB` (1, `24GB`)."""
     found = re.fullmatch(r"\s*([1-9]\d{0,3})\s*[xX×]\s*(\S.*)", text)
     return (int(found[1]), found[2]) if found else (1, text)
+
+
+def named_gpu(text: str) -> Device | None:
+    """Return the first device that a name such as `H100` means; None for a size such as `24GB`. Raises RequestError."""
+    return None if bytes_of(text) else devices_meant(text)[0]
 
 
 def devices_meant(text: str, option: str = "--for") -> list[Device]:

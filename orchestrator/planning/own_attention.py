@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from statistics import median
 
@@ -56,31 +56,19 @@ class OwnAttentions:
         return {key: {phase: median(times) for phase, times in phases.items()} for key, phases in found.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
 class WithOwnAttention:
     """Rates by which the operator of attention takes as long as the user's attention did when measured alone."""
 
-    rates: OperatorRates
-    attention: str
-    seconds: Mapping[str, float]
-    """forward or backward -> seconds of one layer."""
+    def __init__(self, rates: OperatorRates, attention: str, seconds: Mapping[str, float]) -> None:
+        """seconds: of forward and of backward of one layer."""
+        self._rates, self._attention, self._seconds = rates, attention, seconds
+        self.launch, self.hosts, self.host_source = rates.launch, rates.hosts, rates.host_source
 
     def of(self, operator: Operator) -> Cost:
         if class_of(operator) != "attention":
-            return self.rates.of(operator)
+            return self._rates.of(operator)
         phase = "backward" if "backward" in operator.name else "forward"
-        return Cost(self.seconds[phase], f"{self.attention} measured alone in the store")
-
-    def launch(self, operator: Operator) -> float:
-        return self.rates.launch(operator)
-
-    @property
-    def hosts(self) -> tuple[float, float]:
-        return self.rates.hosts
-
-    @property
-    def host_source(self) -> str:
-        return self.rates.host_source
+        return Cost(self._seconds[phase], f"{self._attention} measured alone in the store")
 
 
 def stand_in(trial: Trial) -> Trial:

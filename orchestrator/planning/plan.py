@@ -1,6 +1,6 @@
 """Plans a sweep: decides which trials will run, and why the others will not."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Literal, NamedTuple
@@ -10,7 +10,7 @@ from lmsweep.orchestrator.cluster.nodes import Node, Refusal, missing_environmen
 from lmsweep.orchestrator.cluster.placement import Placement, able_nodes, place
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.predicting.device_rates import datasheet_of
-from lmsweep.orchestrator.sweep.ranges import seconds_of
+from lmsweep.orchestrator.sweep.ranges import TimeLimit
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.datasheets import capabilities_of
@@ -62,6 +62,14 @@ class PlannedTrial:
         return [attempt.failure(name, status, error, self.environment) for name in self.trial.workloads]
 
 
+def grouped(trials: Iterable[PlannedTrial], key: Callable[[PlannedTrial], Hashable]) -> Collection[list[PlannedTrial]]:
+    """Return the trials, those with the same key together."""
+    groups: dict[Hashable, list[PlannedTrial]] = {}
+    for planned in trials:
+        groups.setdefault(key(planned), []).append(planned)
+    return groups.values()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     sweep: str
@@ -91,17 +99,9 @@ class Planned:
     """Network between nodes that do not exist yet (`--nodes`)."""
     predictions: Predictions | None
     """None with `--no-predict`."""
-    budget: str | None = None
-    """30m, 2h, ..."""
-    ends_at: float | None = None
-    """time.monotonic() by which the run must end, whatever the budget."""
+    limit: TimeLimit = TimeLimit()
     standby: Standby | None = None
     """Trial servers that were started while the plan was made."""
-
-    def until(self, began: float) -> float | None:
-        """Return time.monotonic() at the end of a run that began then; None if nothing limits it."""
-        ends = [began + seconds_of(self.budget)] if self.budget else []
-        return min([*ends, *([self.ends_at] if self.ends_at is not None else [])], default=None)
 
 
 def make_plan(

@@ -3,13 +3,13 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import Placement
-from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial, grouped
 from lmsweep.orchestrator.planning.step_estimate import StepEstimates
 from lmsweep.orchestrator.planning.time_estimate import Estimate, Estimates, graph_seconds
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
@@ -36,6 +36,10 @@ MEASURED_RANGE = Range(0.8, 1.3)
 """Actual over estimated time of the runs in docs/validation.md, if all estimates rest on results."""
 MODELLED_RANGE = Range(1 / 1.5, 1.5)
 """The same if some estimates rest on the time model alone: nine of ten sets that it was not fitted to lie within."""
+
+
+Hourly = Mapping[tuple[str, str | None], float]
+"""Name and accelerator type of a device -> its dollars per hour."""
 
 
 class DeviceEstimate(NamedTuple):
@@ -82,7 +86,7 @@ def estimate_planned(
     estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
     estimate = estimate_plan(planned.plan, estimates, planned.nodes, prices)
     now = time.monotonic()
-    if (until := planned.until(now)) is not None:
+    if (until := planned.limit.until(now)) is not None:
         estimate = replace(estimate, at_most=latest_end(until - now))
     return estimate, steps
 
@@ -102,38 +106,47 @@ def estimate_plan(
     seconds_of = {index: 0.0 if index in unknown else estimate.seconds for index, estimate in trials.items()}
     compiling = _compiling_seconds(to_run, trials, nodes)
     start = START_SECONDS + compiling if to_run else 0.0
-    # While the run starts and compiles, all devices that trials will use at once are paid for, though none works.
-    taken: dict[tuple[str, str | None], int] = defaultdict(int)
-    for one in to_run:
-        taken[_device(one)] = max(taken[_device(one)], one.required_placement.slots * one.trial.config.world_size)
-    priced_seconds = start * sum(hourly.get(device, 0.0) * count for device, count in taken.items())
-    for one in to_run:
-        priced_seconds += hourly.get(_device(one), 0.0) * seconds_of[one.index] * one.trial.config.world_size
     unpriced = dict.fromkeys(_device(one)[0] for one in to_run if _device(one) not in hourly) if prices else ()
     none_known = bool(trials) and len(unknown) == len(trials)
     in_turns = is_one_machine(nodes)
     seconds = None if none_known else start + _side_by_side(to_run, seconds_of, in_turns=in_turns)
     factors = MODELLED_RANGE if any(estimate.rests_on_model for estimate in trials.values()) else MEASURED_RANGE
-    by_device: dict[tuple[str, str], list[PlannedTrial]] = defaultdict(list)
-    for planned in to_run:
-        by_device[planned.environment.device_name, planned.trial.config.device_type].append(planned)
-    devices = []
-    for (name, kind), there in by_device.items():
-        all_unknown = unknown >= {one.index for one in there}
-        running = None if all_unknown else _side_by_side(there, seconds_of, in_turns=in_turns)
-        devices.append(DeviceEstimate(name=name, kind=kind, trials=len(there), seconds=running))
     return PlanEstimate(
         trials=trials,
         seconds=seconds,
         between=None if seconds is None else Range(seconds * factors.low, seconds * factors.high),
         compiling=compiling,
         assumed_cores=next((node.assumed_cores for node in nodes), None),
-        dollars=priced_seconds / 3600 if prices and not none_known else None,
+        dollars=_dollars(to_run, seconds_of, start, hourly) if prices and not none_known else None,
         unpriced=tuple(unpriced),
         reason=next((estimate.reason for estimate in trials.values() if estimate.reason), None),
         without=len(unknown),
-        devices=tuple(sorted(devices, key=lambda one: -(one.seconds or 0.0))),
+        devices=_devices(to_run, seconds_of, unknown, in_turns=in_turns),
     )
+
+
+def _dollars(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], start: float, hourly: Hourly) -> float:
+    """Return the price of these trials. start: seconds in which the run starts and compiles, and no device works."""
+    dollars = 0.0
+    for alike in grouped(trials, _device):
+        ranks = [one.trial.config.world_size for one in alike]
+        taken = max(one.required_placement.slots * count for one, count in zip(alike, ranks, strict=True))
+        working = sum(seconds[one.index] * count for one, count in zip(alike, ranks, strict=True))
+        # The devices that trials will use at once are paid for from the start.
+        dollars += hourly.get(_device(alike[0]), 0.0) * (start * taken + working) / 3600
+    return dollars
+
+
+def _devices(
+    trials: Sequence[PlannedTrial], seconds: Mapping[int, float], unknown: Collection[int], *, in_turns: bool
+) -> tuple[DeviceEstimate, ...]:
+    devices = []
+    for there in grouped(trials, lambda one: (one.environment.device_name, one.trial.config.device_type)):
+        all_unknown = all(one.index in unknown for one in there)
+        running = None if all_unknown else _side_by_side(there, seconds, in_turns=in_turns)
+        name, kind = there[0].environment.device_name, there[0].trial.config.device_type
+        devices.append(DeviceEstimate(name=name, kind=kind, trials=len(there), seconds=running))
+    return tuple(sorted(devices, key=lambda one: -(one.seconds or 0.0)))
 
 
 def _compiling_seconds(to_run: Sequence[PlannedTrial], trials: Mapping[int, Estimate], nodes: Sequence[Node]) -> float:

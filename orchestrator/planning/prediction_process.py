@@ -54,8 +54,7 @@ class Answers:
         on_answer: Callable[[int, Answer], None] = lambda index, answer: None,
         most: int | None = None,
     ) -> None:
-        """code: the user's, if a question is about it. `on_answer` runs in another thread. most: how many trials of a
-        large plan are predicted."""
+        """code: the user's. `on_answer` runs in another thread. most: how many trials of a large plan are predicted."""
         self.count = len(questions)
         self._wants = questions[0].wants[0]
         self._steps = sum(one.wants == ("operators",) for one in questions)

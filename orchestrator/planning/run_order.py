@@ -13,8 +13,7 @@ LONG_SECONDS = 600.0
 def in_order(
     trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, budgeted: bool = False
 ) -> list[PlannedTrial]:
-    """Return the trials in the order in which they run: first by process, then by `_in_order`. estimates: index of a
-    trial in the plan -> its estimate."""
+    """Return the trials in the order in which they run: by process, then by `_in_order`. estimates: by their index."""
     rounds = [[one for one in trials if one.process == number] for number in sorted({one.process for one in trials})]
     return [one for each in rounds for one in _in_order(each, estimates, budgeted=budgeted)]
 

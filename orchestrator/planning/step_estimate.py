@@ -95,8 +95,7 @@ class StepEstimates:
         self._known: dict[tuple[TrialConfig, tuple[str, ...], str], Estimated | None] = {}
 
     def of(self, planned: PlannedTrial) -> Estimated | None:
-        """Return a trial's step, or why it is not known; None if no step is measured, nothing runs it, or no device is
-        there."""
+        """Return a trial's step, or why it is unknown; None without a step, if nothing runs it, or without a device."""
         if planned.action == "unsupported":
             return None
         config, workloads, device = planned.trial.config, planned.trial.workloads, planned.environment.device_name
@@ -134,7 +133,7 @@ class StepEstimates:
         device_rates = self._rates.of(device, self._network if config.nodes > 1 else None)
         if config.world_size > 1 and not device_rates.connects(config.world_size):
             return Refusal(f"neither a datasheet of the links of {device.name} nor a measured collective")
-        rates = WithOwnAttention(rates=device_rates, attention=config.attention, seconds=own) if own else device_rates
+        rates = WithOwnAttention(device_rates, config.attention, own) if own else device_rates
         subject = subject_of(planned.trial) or "model"
         step = predicted_step(found, config, device_rates, rates, subject=subject, trainer=self._trainer)
         source = source_of(step.time, is_host_bound=step.ranks.is_host_bound if step.ranks else None)

@@ -92,8 +92,7 @@ def needs_operators(trial: Trial) -> bool:
 
 
 def once_seconds(config: TrialConfig, workload: Workload, rates: OperatorRates) -> float:
-    """Return the seconds of one iteration of a workload by the closed form; 0 if there is none, as for the user's own
-    model."""
+    """Return the seconds of one iteration by the closed form; 0 if there is none, as for the user's own model."""
     match workload.holds or workload.name:
         case "attention":
             return closed_step(attention_parts(config), rates)
@@ -147,8 +146,7 @@ class Estimates:
         self._measured: dict[tuple[str, str], Took] = {}
         """Device and measurement_id -> what the newest trial took."""
         self._speeds: dict[tuple[str, str, bool], tuple[float, float]] = {}
-        """Device, workload and whether it compiles -> medians: seconds of overhead, and slowness, which is measured
-        over modelled seconds of all iterations."""
+        """Device, workload, whether it compiles -> median overhead, and slowness: measured over modelled seconds."""
         if store.exists():
             self._learn(store)
 

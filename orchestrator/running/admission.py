@@ -13,8 +13,7 @@ from lmsweep.trials.results.record import Record
 
 
 class Chooser(Protocol):
-    """Chooses the next trial of a run in place of the plan's order, and learns what each measured. Trials are given by
-    their positions in that order."""
+    """Chooses the next trial of a run, by its position in the plan's order, and learns what each measured."""
 
     @property
     def likely(self) -> Sequence[int]:
@@ -35,8 +34,7 @@ class Gate:
     while another reports which trials have ended."""
 
     def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None], budget: float = 0.0) -> None:
-        """until: time.monotonic() by which all trials must have ended; None for no limit. budget: the whole time given,
-        in seconds."""
+        """until: time.monotonic() by which all trials must have ended; None: no limit. budget: all seconds given."""
         self._eta = eta
         self.until = until
         self.late_seconds = latest_end(budget) - ENDING_SECONDS - budget

@@ -87,7 +87,7 @@ def prepare(
     began: time.monotonic() at the start of the command. phases: the folder in which trials report their phases, if they
     run on this machine. is_search: not all trials will run.
     """
-    plan, nodes, until = planned.plan, planned.nodes, planned.until(began)
+    plan, nodes, until = planned.plan, planned.nodes, planned.limit.until(began)
     estimate, steps = estimate_planned(planned)
     to_run = in_order(plan.to_run, estimate.trials, budgeted=until is not None)
     trials = dict(estimate.trials)

@@ -2,7 +2,7 @@
 
 import re
 from datetime import datetime, timedelta
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from lmsweep.trials.spec.errors import RequestError
 
@@ -46,6 +46,20 @@ def seconds_of(text: str, option: str = "") -> float:
     if "".join(map("".join, parts)) != text.strip() or seconds <= 0:
         raise RequestError(f"{f'{option} {text}'.lstrip()}: write a time, as in 30m, 2h or 1h30m")
     return seconds
+
+
+class TimeLimit(NamedTuple):
+    """What limits a run."""
+
+    budget: str | None = None
+    """30m, 2h, ..., from its start."""
+    ends_at: float | None = None
+    """time.monotonic() by which it must end, whatever the budget."""
+
+    def until(self, began: float) -> float | None:
+        """Return time.monotonic() at the end of a run that began then; None if nothing limits it."""
+        ends = [began + seconds_of(self.budget)] if self.budget else []
+        return min([*ends, *([self.ends_at] if self.ends_at is not None else [])], default=None)
 
 
 def seconds_until(text: str, option: str, *, now: datetime) -> float:

@@ -38,7 +38,7 @@ ENDLESS = 10**7
 def node(gpus: int = 0, name: str = "H200", **changes: Any) -> Node:
     there = Fingerprint(device_name=name, torch_version="2", python_version="3.12")
     environments = {"cuda": there, "cpu": there} if gpus else {"cpu": there}
-    return replace(Node(cpus=32, gpus=gpus, accelerator_type=name, environments=environments), **changes)
+    return replace(Node(cpus=32, gpus=gpus, names=(name,), environments=environments), **changes)
 
 
 # Placement

@@ -29,8 +29,7 @@ def gpu_node(name: str, accelerator: str, *also_called: str, gib: int = 80, gpus
     node = Node(
         cpus=64,
         gpus=gpus,
-        accelerator_type=accelerator,
-        also_called=also_called,
+        names=(*also_called, accelerator),
         environments={"cpu": CPU, "cuda": gpu},
         node_id=name,
     )
@@ -38,7 +37,7 @@ def gpu_node(name: str, accelerator: str, *also_called: str, gib: int = 80, gpus
 
 
 def cpu_node(name: str, cpus: int = 8) -> Node:
-    return Node(cpus=cpus, gpus=0, accelerator_type=None, environments={"cpu": SMALL_CPU}, node_id=name)
+    return Node(cpus=cpus, gpus=0, environments={"cpu": SMALL_CPU}, node_id=name)
 
 
 H200S = [gpu_node(f"h200-{index}", "H200", gib=140) for index in (1, 2)]

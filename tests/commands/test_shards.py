@@ -3,16 +3,13 @@
 import json
 import re
 import shlex
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from lmsweep.orchestrator.planning.plan import Plan, Planned
-from lmsweep.orchestrator.sweep.ranges import seconds_until, shard
+from lmsweep.orchestrator.sweep.ranges import TimeLimit, seconds_until, shard
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.store.store import Store
 from tests.support.command import lmsweep, lmsweep_here, write_sweep
 
 
@@ -58,14 +55,10 @@ def test_a_planned_trial_is_repeated_by_its_identifier(tmp_path: Path) -> None:
     assert unknown.returncode == 2 and "no trial of sweep has this identifier" in unknown.stderr
 
 
-def test_the_earlier_of_budget_and_end_time_limits_a_run(tmp_path: Path) -> None:
-    sweep = load_sweep("quick")
-    plan, store = Plan(sweep=sweep.name, trials=()), Store(str(tmp_path))
-
-    planned = Planned(sweep=sweep, plan=plan, store=store, nodes=[], predictions=None, budget=None, ends_at=None)
+def test_the_earlier_of_budget_and_end_time_limits_a_run() -> None:
     limits = {("30m", 60.0): 60.0, ("30s", 60.0): 35.0, (None, 60.0): 60.0, ("30s", None): 35.0, (None, None): None}
     for (budget, ends_at), limit in limits.items():
-        assert replace(planned, budget=budget, ends_at=ends_at).until(began=5.0) == limit
+        assert TimeLimit(budget, ends_at).until(began=5.0) == limit
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ TWO_RANKS = small(d_model=32, world_size=2, ddp="naive")
 
 def node(gpus: int, accelerator: str = "H200") -> Node:
     there = Fingerprint(device_name="NVIDIA H200", torch_version="2", python_version="3.12")
-    return Node(cpus=32, gpus=gpus, accelerator_type=accelerator, environments={"cuda": there, "cpu": there})
+    return Node(cpus=32, gpus=gpus, names=(accelerator,), environments={"cuda": there, "cpu": there})
 
 
 def plan_on(nodes: list[Node], folder: Path, **overrides: object) -> Plan:

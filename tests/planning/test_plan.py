@@ -31,8 +31,8 @@ from tests.support.made_up_results import H200, Attempts, config
 
 A100 = replace(H200, device_name="NVIDIA A100-SXM4-80GB", device_memory=85_000_000_000)
 NODES = [
-    Node(cpus=8, gpus=1, accelerator_type="H200", environments={"cuda": H200}, node_id="h200"),
-    Node(cpus=8, gpus=1, accelerator_type="A100", environments={"cuda": A100}, node_id="a100"),
+    Node(cpus=8, gpus=1, names=("H200",), environments={"cuda": H200}, node_id="h200"),
+    Node(cpus=8, gpus=1, names=("A100",), environments={"cuda": A100}, node_id="a100"),
 ]
 ON_H200, ON_A100 = environment_id(H200), environment_id(A100)
 

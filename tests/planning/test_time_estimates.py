@@ -29,7 +29,7 @@ from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta, Running
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress, took_by
 from lmsweep.orchestrator.running.progress.trial_words import descriptions
 from lmsweep.orchestrator.running.run_plan import prepare
-from lmsweep.orchestrator.sweep.ranges import seconds_of
+from lmsweep.orchestrator.sweep.ranges import TimeLimit, seconds_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.orchestrator.terminal import time_left
 from lmsweep.trials.analytic.prices import parse_prices
@@ -43,7 +43,7 @@ from tests.support.command import ROOT, lmsweep_here, write_sweep
 
 H200 = replace(made_up_results.H200, torch_version="2.11.0+cu130", accelerator_type="H200")
 HERE = {"cuda": H200, "cpu": replace(H200, device_name="C")}
-NODE = Node(cpus=16, gpus=1, accelerator_type="H200", environments=HERE)
+NODE = Node(cpus=16, gpus=1, names=("H200",), environments=HERE)
 GRID = ROOT / "benchmarks" / "end-to-end.yaml"
 MEASURED = ROOT / "analysis" / "reference" / "h200-end-to-end"
 TODAY = ROOT / "analysis" / "reference" / "h200-x2-end-to-end"
@@ -105,7 +105,7 @@ def test_dollars_are_those_of_each_gpu_that_ranks_take_from_the_start(tmp_path):
 def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
     changes = {"device_name": "NVIDIA H100 80GB HBM3", "device_memory": 85_000_000_000, "accelerator_type": "H100"}
     other = replace(H200, **changes)
-    nodes = [NODE, replace(NODE, accelerator_type="H100", environments={"cuda": other})]
+    nodes = [NODE, replace(NODE, names=("H100",), environments={"cuda": other})]
     sweep = load_sweep(str(GRID), {"device": ["cuda:H200", "cuda:H100"]})
     plan = make_plan(sweep, nodes, Store(str(tmp_path)))
     for prices, unpriced in ((["H200=36"], other.device_name), (["H100=36"], H200.device_name)):
@@ -181,7 +181,7 @@ def test_the_first_compiled_trial_is_expected_to_wait_for_the_compiler(tmp_path)
         store=Store(str(tmp_path)),
         nodes=[NODE],
         predictions=None,
-        budget="1000s",
+        limit=TimeLimit("1000s"),
     )
     ready = prepare(planned, began=time.monotonic(), address=None)
     first, second = [one for one in ready.to_run if one.trial.config.compiles][:2]

@@ -19,7 +19,7 @@ from lmsweep.trials.spec.words import Precision
 from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import LAPTOP
 
-HERE = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": LAPTOP})
+HERE = Node(cpus=2, gpus=0, environments={"cpu": LAPTOP})
 
 
 def test_seconds_are_rounded_before_a_unit_is_chosen():

@@ -40,7 +40,7 @@ def test_the_identifiers_of_its_rows_are_those_of_today(stored: list[dict[str, A
 
 def test_a_plan_on_the_machine_that_wrote_it_has_nothing_to_run_again(stored: list[dict[str, Any]]) -> None:
     there = environment_of(next(row for row in stored if row["status"] == "ok"))
-    node = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": there})
+    node = Node(cpus=2, gpus=0, environments={"cpu": there})
     plan = make_plan(load_sweep(f"{OLD}.yaml"), [node], Store(str(OLD)))
     left = [one.trial.config.model for one in plan.trials if one.action != "stored"]
     assert len(plan.trials) > 25 and left == ["2.7b"], "that one timed out, which is no result"

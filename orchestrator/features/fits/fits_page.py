@@ -1,12 +1,12 @@
 """The answers as a table, the best line first, and as a page: the best of each method in words, the table with bars."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.render import answer_page
-from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput, plans
+from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput, Interval, plans
 from lmsweep.orchestrator.planning.largest_fit import lasting_words
 from lmsweep.orchestrator.planning.memory_budget import OTHERS_NEED
 from lmsweep.trials.analytic.rates.intervals import peak_of_others
@@ -14,9 +14,6 @@ from lmsweep.trials.spec.quantities import gib
 
 RATE, OTHERS = "tokens/s", "others' tokens/s"
 """Columns: as lmsweep's own loop trains, and as other trainers do, or the one named."""
-COLUMNS = "In brackets: 95 % intervals. tokens/s{own}: of lmsweep's own training loop; {others}{also}: of {whose}."
-SPENT = ", hours and dollars"
-ALL_OTHERS = "PyTorch's public trainers, whose interval is at least as wide, as they differ"
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
 WIDTH = 100
 """Width of the longest bar, in pixels."""
@@ -64,11 +61,16 @@ def fits_listing(answer: FitsOutput) -> Listing:
 
 
 def _columns(answer: FitsOutput) -> str:
-    """Return whose training each column is about."""
-    others = _others_heading(answer)
+    """Return whose training each column is about: hours and dollars are of the trainer named, else of lmsweep's own."""
     if answer.trainer:
-        return COLUMNS.format(own="", others=others, also=SPENT, whose=f"{answer.trainer}'s public steps")
-    return COLUMNS.format(own=SPENT, others=others, also="", whose=ALL_OTHERS)
+        return (
+            "In brackets: 95 % intervals. tokens/s: of lmsweep's own training loop; "
+            f"{_others_heading(answer)}, hours and dollars: of {answer.trainer}'s public steps."
+        )
+    return (
+        "In brackets: 95 % intervals. tokens/s, hours and dollars: of lmsweep's own training loop; "
+        f"{OTHERS}: of PyTorch's public trainers, whose interval is at least as wide, as they differ."
+    )
 
 
 def _others_heading(answer: FitsOutput) -> str:
@@ -113,9 +115,6 @@ def _lasting(lines: Sequence[Fit]) -> list[str]:
 
 
 def _cells(one: Fit) -> dict[str, str]:
-    missing = one.missing_bytes
-    fitting = "yes" if one.fits_of_others or one.peak_bytes_of_others is None else "yes (others perhaps not)"
-    lacks = f"no, {gib(missing)} too much" if missing else "no, by gaps between blocks"
     unknown = "as `lmsweep plan` says, below" if one.plan else one.reason or ""
     return {
         "GPU": one.device_name,
@@ -123,7 +122,7 @@ def _cells(one: Fit) -> dict[str, str]:
         "method": one.method,
         "weights and state": one.recipe,
         "checkpointing": one.checkpointing,
-        "fits": "?" if one.fits is None else fitting if one.fits else lacks,
+        "fits": _fits_words(one),
         "batch": str(one.batch or "-"),
         "peak": gib(one.peak_bytes) if one.peak_bytes else "?",
         RATE: _amount(one.tokens_per_second, one.tokens_per_second_between, ",.0f"),
@@ -132,6 +131,16 @@ def _cells(one: Fit) -> dict[str, str]:
         "dollars": _amount(one.dollars, one.dollars_between, _cents(one.dollars)),
         "what would fit": one.remedy or unknown,
     }
+
+
+def _fits_words(one: Fit) -> str:
+    if one.fits is None:
+        return "?"
+    if not one.fits:
+        return f"no, {gib(one.missing_bytes)} too much" if one.missing_bytes else "no, by gaps between blocks"
+    if one.fits_of_others or one.peak_bytes_of_others is None:
+        return "yes"
+    return "yes (others not)" if one.fits_of_others is False else "yes (others perhaps not)"
 
 
 def _cents(dollars: float | None) -> str:
@@ -176,33 +185,43 @@ def _headline(method: str, lines: Sequence[Fit], trainer: str | None) -> str:
     """Return the cheapest and the fastest line of a method, and which others may be so: their intervals overlap."""
     fitting = [one for one in lines if one.fits]
     if not fitting:
-        refused = [one for one in lines if one.fits is False]
-        unknown = ", ".join(_named(one) for one in lines if one.fits is None)
-        held = f"By {method}, no GPU asked about holds it; nearest is {_named(refused[0])}."  # they are sorted by rank
-        return f"{held} Not predicted, with a reason below: {unknown}." if unknown else held
-    timed = {one: rate for one in fitting if (rate := one.rate(trainer))}
-    spent = {one: dollars for one in fitting if (dollars := one.spent())}
-    if not timed or len(fitting) == 1:
+        return _none_fits(method, lines)
+    rates = {one: rate for one in fitting if (rate := one.rate(trainer))}
+    if not rates or len(fitting) == 1:
         return f"By {method}: {_said(fitting[0], trainer)}."
-    fastest = max(timed, key=lambda one: timed[one].middle)
-    faster = [_named(one) for one in timed if one != fastest and timed[one].high > timed[fastest].low]
+    spent = {one: dollars for one in fitting if (dollars := one.spent())}
+    fastest = max(rates, key=lambda one: rates[one].middle)
+    faster = _reach(_overlapping(fastest, rates))
     if not spent:
-        return f"By {method}, fastest as predicted: {_said(fastest, trainer)}; {_reach(faster)}."
+        return f"By {method}, fastest as predicted: {_said(fastest, trainer)}; {faster}."
     cheapest = min(spent, key=lambda one: spent[one].middle)
-    cheaper = [_named(one) for one in spent if one != cheapest and spent[one].low < spent[cheapest].high]
-    reach = _reach(cheaper) if len(spent) > 1 else "no other has a price"
-    words = f"By {method}, cheapest as predicted: {_said(cheapest, trainer)}; {reach}. "
+    cheaper = _reach(_overlapping(cheapest, spent)) if len(spent) > 1 else "no other has a price"
     if fastest == cheapest:
-        return f"{words}It is the fastest as predicted, too; {_reach(faster)}."
-    return f"{words}Fastest as predicted: {_said(fastest, trainer)}; {_reach(faster)}."
+        also = "It is the fastest as predicted, too"
+    else:
+        also = f"Fastest as predicted: {_said(fastest, trainer)}"
+    return f"By {method}, cheapest as predicted: {_said(cheapest, trainer)}; {cheaper}. {also}; {faster}."
 
 
-def _reach(names: Sequence[str]) -> str:
-    """Return whose intervals overlap with that of the best."""
-    if not names:
+def _none_fits(method: str, lines: Sequence[Fit]) -> str:
+    nearest = next(one for one in lines if one.fits is False)  # they are sorted by rank
+    unknown = ", ".join(_named(one) for one in lines if one.fits is None)
+    held = f"By {method}, no GPU asked about holds it; nearest is {_named(nearest)}."
+    return f"{held} Not predicted, with a reason below: {unknown}." if unknown else held
+
+
+def _overlapping(best: Fit, intervals: Mapping[Fit, Interval]) -> list[Fit]:
+    """Return the other lines whose intervals overlap with that of the best."""
+    its = intervals[best]
+    return [one for one, other in intervals.items() if one != best and its.low < other.high and other.low < its.high]
+
+
+def _reach(others: Sequence[Fit]) -> str:
+    if not others:
         return "no other's interval reaches it"
-    said = "the interval of 1 other reaches it" if len(names) == 1 else f"the intervals of {len(names)} others reach it"
-    return f"{said}: {', '.join(names)}"
+    count = len(others)
+    said = "the interval of 1 other reaches it" if count == 1 else f"the intervals of {count} others reach it"
+    return f"{said}: {', '.join(map(_named, others))}"
 
 
 def _named(one: Fit) -> str:

@@ -4,9 +4,9 @@ import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial, grouped
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.results.environment import Fingerprint
@@ -43,8 +43,7 @@ _ON_HOST = re.compile(r"can't allocate memory: you tried to allocate (?P<asked>\
 
 
 def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], str] = SET_DEVICE) -> str:
-    """Return how many trials will run, how long they will take, and why the others will not run. command: from devices
-    to the command for trials on these alone."""
+    """Return how many trials will run, for how long, and why others not. command: devices -> how to run those alone."""
     words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
     counts = _counts(plan)
     others = "".join(f"; {counts[action]} {said}" for action, said in words.items() if counts[action])
@@ -53,8 +52,8 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
     lines = [f"{plan.sweep}: {whole}, {to_run}{_to_leave_out(plan, estimate, command)}"]
     names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
-        grouped = _grouped((one for one in plan.trials if one.action == ruled_out), lambda one: one.reason)
-        by_reason = sorted(grouped, key=len, reverse=True)
+        skipped = (one for one in plan.trials if one.action == ruled_out)
+        by_reason = sorted(grouped(skipped, lambda one: one.reason), key=len, reverse=True)
         for trials in by_reason[:most]:
             more = f", and {len(trials) - 1} more" if len(trials) > 1 else ""
             which = f"; trial {names[trials[0].index]}{more}" if ruled_out == "predicted_oom" else ""
@@ -147,7 +146,7 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
 
     def separate(ignored: Collection[str]) -> None:
         """Append to texts that are still equal the fields in which their trials differ."""
-        for alike in _grouped(listed, lambda planned: (workloads[planned.index], texts[planned.index])):
+        for alike in grouped(listed, lambda planned: (workloads[planned.index], texts[planned.index])):
             varying = varying_fields(one.trial.config for one in alike) if len(alike) > 1 else []
             names = [name for name in varying if name not in ignored]
             for one in alike:
@@ -162,13 +161,6 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
         if one.trial.config.processes > 1 and one.action == "run":
             texts[one.index] += f", process {one.process} of {one.trial.config.processes}"
     return {index: f"{workloads[index]}: " * several + text for index, text in texts.items()}
-
-
-def _grouped(trials: Iterable[PlannedTrial], key: Callable[[PlannedTrial], Hashable]) -> Collection[list[PlannedTrial]]:
-    groups: dict[Hashable, list[PlannedTrial]] = {}
-    for planned in trials:
-        groups.setdefault(key(planned), []).append(planned)
-    return groups.values()
 
 
 def short_values(configs: Sequence[TrialConfig]) -> dict[str, dict[object, str]]:

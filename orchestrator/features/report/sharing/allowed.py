@@ -57,23 +57,23 @@ def shared_error(text: str) -> str:
     first = (text.strip().splitlines() or [""])[0]
     place = _PLACE.fullmatch(first)
     said = (place["rest"] or "") if place else first
-    if _TRACEBACK in text:
-        place = place or next(reversed([*_FRAME.finditer(text)]), None)
-        said = _said_above(text, said)
+    if _TRACEBACK not in text:
+        return _placed(place, said)
+    place = place or next(reversed([*_FRAME.finditer(text)]), None)
+    raised = _TYPE.match(text.strip().splitlines()[-1])
+    if said.startswith("Traceback"):  # no line stands above it
+        return _placed(place, raised["type"] if raised else "error")
+    if raised and raised["module"].startswith("lmsweep."):
+        return _placed(place, said)
+    kind = _TYPE.match(said) or raised
+    return _placed(place, kind["type"] if kind else "error")
+
+
+def _placed(place: re.Match[str] | None, said: str) -> str:
+    """Return the place of an error, and its type or its words as far as they are lmsweep's own."""
     is_a_type = re.fullmatch(r"[^\W\d]\w*", said)  # the user's types are no words of lmsweep's
     words = said if is_a_type else own_words(said)
     return f"{place['file']}:{place['line']}: {words}".rstrip(": ") if place else words
-
-
-def _said_above(text: str, said: str) -> str:
-    """Return what a traceback's error is shared as: the type that the line above it names, or that was raised. What
-    lmsweep raised keeps the words of that line."""
-    is_bare = said.startswith("Traceback")
-    raised = _TYPE.match(text.strip().splitlines()[-1])
-    if raised and raised["module"].startswith("lmsweep.") and not is_bare:
-        return said
-    kind = (None if is_bare else _TYPE.match(said)) or raised
-    return kind["type"] if kind else "error"
 
 
 def private_words(tables: Iterable[pa.Table]) -> set[str]:
@@ -106,16 +106,12 @@ class Allowed:
     def __init__(self, words: set[str]) -> None:
         self._words = words
         self._pseudonyms: dict[str, str] = {}
-        by_shape = dict.fromkeys(("trial_id", "measurement_id", "environment_id", "attempt_id"), _HEX)
-        by_shape |= dict.fromkeys(("code_digest", "code_revision", "lmsweep_commit"), _HEX)
-        by_shape |= dict.fromkeys((*REFERENCES, "workload"), _REFERENCE)
-        by_shape |= dict.fromkeys(("sweep", "phase", "metric"), _NAME)
-        self._of_column: dict[str, Callable[[str], str]] = {
-            name: lambda text, shape=shape: self._shaped(scrub_text(text, words), shape)  # type: ignore[misc]
-            for name, shape in by_shape.items()
-        }
-        self._of_column |= dict.fromkeys(ARGUMENTS.values(), self._arguments)
-        self._of_column |= {
+        self._shapes = dict.fromkeys(("trial_id", "measurement_id", "environment_id", "attempt_id"), _HEX)
+        self._shapes |= dict.fromkeys(("code_digest", "code_revision", "lmsweep_commit"), _HEX)
+        self._shapes |= dict.fromkeys((*REFERENCES, "workload"), _REFERENCE)
+        self._shapes |= dict.fromkeys(("sweep", "phase", "metric"), _NAME)
+        self._others: dict[str, Callable[[str], str]] = dict.fromkeys(ARGUMENTS.values(), self._arguments)
+        self._others |= {
             "error": shared_error,
             "reason": own_words,
             "line": shared_error,
@@ -135,7 +131,12 @@ class Allowed:
         return table
 
     def text(self, column: str, text: str) -> str:
-        return scrub_text(self._of_column.get(column, str)(text), self._words)
+        if shape := self._shapes.get(column):  # scrubbed first: a reference has its shape without its folders
+            return self._shaped(self._scrubbed(text), shape)
+        return self._scrubbed(self._others.get(column, str)(text))
+
+    def _scrubbed(self, text: str) -> str:
+        return scrub_text(text, self._words)
 
     def _shaped(self, text: str, shape: re.Pattern[str]) -> str:
         """Return the text, or a pseudonym if it has another shape."""
@@ -152,7 +153,7 @@ class Allowed:
         than `ask` also names of columns."""
 
         def plain(one: str) -> str:
-            return plain_words(scrub_text(one, self._words))
+            return plain_words(self._scrubbed(one))  # else a person's name is a plain word
 
         try:
             asked = json.loads(text)
