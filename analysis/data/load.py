@@ -18,7 +18,7 @@ from lmsweep.analysis.data.pooled_rows import as_lists, pool
 from lmsweep.analysis.data.process_variation import KIND, kinds
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
-from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, recomputed_flops, tokens_per_step
+from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, recomputed_flops
 from lmsweep.trials.analytic.packed_scores import share_of_packed_scores
 from lmsweep.trials.results.environment import NOT_OURS, is_absent
 from lmsweep.trials.results.roles import OF_STEP
@@ -151,7 +151,7 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     varies = frame["lengths"].notna().to_numpy() & ~(_document_lengths(frame) > 0)  # each batch has other work
     forwards, backwards = _passes(frame)
     batch = {name: numbers_of(frame[name]) for name in ("context_length", "batch_size")}
-    tokens = tokens_per_step(**batch)
+    tokens = batch["context_length"] * batch["batch_size"]
     terms = size_terms(frame)
     one_layer = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
     attention = np.where(is_attention, one_layer, terms["num_layers"] * one_layer)
@@ -221,11 +221,9 @@ def _recomputed(
     again = Recomputed(*np.array(of_rows, dtype=np.float64).reshape(-1, 2).T)  # of arrays, an element a row
     flops: NDArray[np.float64] = recomputed_flops(
         again,
+        terms,
         block=block,
         tokens=numbers_of(frame["context_length"]) * numbers_of(frame["batch_size"]),
-        d_model=terms["d_model"],
-        d_ff=terms["d_ff"],
-        router=terms["router"],
         compiled=frame["compile"].isin(BY_BLOCK).to_numpy(dtype=np.float64),
     )
     return np.where(again.blocks == 0, 0, flops)  # 0 also where the sizes of a block are unknown

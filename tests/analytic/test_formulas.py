@@ -89,12 +89,10 @@ def flops_of_backward(settings: TrialConfig) -> int:
 def test_what_backward_computes_again_is_what_pytorch_counts(checkpointing: str, shape: dict[str, Any]) -> None:
     settings = replace(SMALL, **shape)
     counted = flops_of_backward(replace(settings, checkpointing=checkpointing)) - flops_of_backward(settings)
-    terms, tokens = settings.size.terms, 16
+    terms = settings.size.terms
     blocks = forward_flops(**terms, vocab_size=0, context_length=8, batch_size=2)
-    assert counted == recomputed_flops(
-        checkpointing_of(checkpointing).recomputed(7),         block=blocks / 7, tokens=tokens, d_model=16, d_ff=48,
-        router=terms["router"], compiled=0,
-    )  # fmt: skip
+    again = checkpointing_of(checkpointing).recomputed(7)
+    assert counted == recomputed_flops(again, terms, block=blocks / 7, tokens=16, compiled=0)
 
 
 def test_hfu_counts_what_is_computed_again_and_mfu_does_not(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ The formulas are derived operation by operation. The tests compare them with PyT
 tensors that autograd saves.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from lmsweep.trials.spec.ways.checkpointings import Recomputed
 
@@ -26,61 +27,50 @@ PHASE_PASSES = {"forward": 1, "backward": 2}
 """FLOPs of a phase, in forward passes. Backward computes two gradients per product, each a product of equal size."""
 
 
-def parameter_count(
-    *,
-    d_model: Number,
-    d_ff: Number,
-    num_layers: Number,
-    vocab_size: Number,
-    query_width: Number = None,
-    key_width: Number = None,
-    norm_width: Number = 0,
-    matrices: Number = 3,
-    experts: Number = 1,
-    active_experts: Number = 1,
-    router: Number = 0,
-    vocabulary_matrices: Number = 2,
-) -> Number:
+class Dimensions(NamedTuple):
+    """The dimensions of a model, by default of the plain shape."""
+
+    d_model: Number
+    d_ff: Number
+    num_layers: Number
+    query_width: Number = None
+    key_width: Number = None
+    norm_width: Number = 0
+    matrices: Number = 3
+    experts: Number = 1
+    active_experts: Number = 1
+    router: Number = 0
+    vocabulary_matrices: Number = 2
+
+    @property
+    def widths(self) -> tuple[Number, Number]:
+        """Return a and k, the widths of all query and of all key heads."""
+        d, a, k = self.d_model, self.query_width, self.key_width
+        return d if a is None else a, d if k is None else k
+
+
+def parameter_count(*, vocab_size: Number, **dimensions: Number) -> Number:
     """Return the number of parameters, P = eVd + L(2da + 2dk + n + E·mdf + rdE + 2d) + d.
 
     By default that is 2Vd + L(4d² + 3df + 2d) + d. All experts count, active or not.
     """
-    widths = _widths(d_model, query_width, key_width)
-    per_layer = 2 * d_model * widths + norm_width + experts * matrices * d_model * d_ff
-    layers = num_layers * (per_layer + router * experts * d_model + 2 * d_model)
-    return vocabulary_matrices * vocab_size * d_model + layers + d_model
+    model = Dimensions(**dimensions)
+    d, (a, k) = model.d_model, model.widths
+    per_layer = 2 * d * (a + k) + model.norm_width + model.experts * model.matrices * d * model.d_ff
+    layers = model.num_layers * (per_layer + model.router * model.experts * d + 2 * d)
+    return model.vocabulary_matrices * vocab_size * d + layers + d
 
 
-def tokens_per_step(*, context_length: Number, batch_size: Number) -> Number:
-    return batch_size * context_length
-
-
-def forward_flops(
-    *,
-    d_model: Number,
-    d_ff: Number,
-    num_layers: Number,
-    vocab_size: Number,
-    context_length: Number,
-    batch_size: Number,
-    query_width: Number = None,
-    key_width: Number = None,
-    norm_width: Number = 0,
-    matrices: Number = 3,
-    experts: Number = 1,
-    active_experts: Number = 1,
-    router: Number = 0,
-    vocabulary_matrices: Number = 2,
-) -> Number:
+def forward_flops(*, vocab_size: Number, context_length: Number, batch_size: Number, **dimensions: Number) -> Number:
     """Return the FLOPs of one forward pass, TL(4da + 4dk + 4sa + 2A·mdf + 2rdE) + 2TdV.
 
     By default that is L(8Td² + 4Tsd + 6Tdf) + 2TdV. Only active experts count.
     """
-    tokens = tokens_per_step(context_length=context_length, batch_size=batch_size)
-    attended = d_model if query_width is None else query_width
-    per_layer = 4 * d_model * _widths(d_model, query_width, key_width) + 4 * context_length * attended
-    per_layer = per_layer + 2 * active_experts * matrices * d_model * d_ff + 2 * router * experts * d_model
-    return tokens * (num_layers * per_layer + 2 * d_model * vocab_size)
+    model = Dimensions(**dimensions)
+    d, (a, k) = model.d_model, model.widths
+    attention = 4 * d * (a + k) + 4 * context_length * a
+    feed_forward = 2 * model.active_experts * model.matrices * d * model.d_ff + 2 * model.router * model.experts * d
+    return batch_size * context_length * (model.num_layers * (attention + feed_forward) + 2 * d * vocab_size)
 
 
 def attention_flops(*, phase: str, d_model: Number, context_length: Number, batch_size: Number) -> Number:
@@ -108,7 +98,7 @@ def saved_bytes(
     Each storage counts once, the batch (8T for tokens, 8T for targets) too; weights and rotary tables do not.
     """
     d, f, s = d_model, d_ff, context_length
-    tokens = tokens_per_step(context_length=s, batch_size=batch_size)
+    tokens = batch_size * s
     rows = batch_size * num_heads * s
     layer = s**2 + 12 * rows + 8 * tokens
     ends = 8 * tokens * vocab_size + 24 * tokens
@@ -120,14 +110,10 @@ def saved_bytes(
 
 
 def recomputed_flops(
-    again: Recomputed, *, block: Number, tokens: Number, d_model: Number, d_ff: Number, router: Number, compiled: Number
+    again: Recomputed, dimensions: Mapping[str, Number], *, block: Number, tokens: Number, compiled: Number
 ) -> Number:
     """Return the FLOPs that backward computes again, which HFU counts and MFU does not (Chowdhery et al., "PaLM", 2022,
-    appendix B). block: of a block's forward. router, compiled: 1 if blocks have experts, or are compiled one by one."""
-    last = 2 * tokens * d_ff * d_model * (1 - router) * (1 - compiled)  # the block's last product, if it is left out
+    appendix B). block: of a block's forward. compiled: 1 if blocks are compiled one by one."""
+    last = 2 * tokens * dimensions["d_ff"] * dimensions["d_model"]  # the block's last product, if it is left out
+    last = last * (1 - dimensions["router"]) * (1 - compiled)
     return again.blocks * block - again.ended_early * last
-
-
-def _widths(d_model: Number, query_width: Number, key_width: Number) -> Number:
-    """Return a + k, the widths of all query and of all key heads."""
-    return (d_model if query_width is None else query_width) + (d_model if key_width is None else key_width)

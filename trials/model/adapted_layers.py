@@ -77,9 +77,8 @@ def _check_rank(rank: int, layers: Mapping[str, nn.Linear]) -> None:
 def _add_stand_ins(model: nn.Module, names: Iterable[str], asked: AdapterArguments) -> None:
     model.requires_grad_(False)
     for name in names:
-        parent, _, last = name.rpartition(".")
         target = cast(nn.Linear, model.get_submodule(name))  # which may be in 4 bits by now
-        setattr(model.get_submodule(parent), last, LoraLinear(target, asked))
+        model.set_submodule(name, LoraLinear(target, asked))
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:

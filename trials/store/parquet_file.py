@@ -36,7 +36,7 @@ _EXPANSION = 1000
 """A file is not read if its rows would take more than this many times its size: a small file can expand to terabytes. A
 merged file whose rows are equal except in their attempts expands 140 times."""
 
-_LENGTHS = ("lengths", "batching")  # made from `document_length` in older files
+_LENGTHS = ("lengths", "batching")  # instead of them, older files have `document_length`
 _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
 """Columns of every table. A file without them was not written by lmsweep."""
 
@@ -116,13 +116,11 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
                 return Damage(path=path, error=f"not written by lmsweep: {wrong}")
             if _inflates(file, source):
                 return Damage(path=path, error=f"its rows take more than {_EXPANSION} times the memory of the file")
-            older = ["document_length"] if "document_length" in names else []  # has what `_LENGTHS` have now
-            present = pa.schema(
-                [field for field in wanted if field.name in names or (older and field.name in _LENGTHS)]
-            )
-            read = [*(name for name in present.names if name in names), *older]
-            table = file.read(columns=read, use_threads=False)  # the files of a store are read in parallel
-        found = as_wanted(_with_lengths(table.replace_schema_metadata(None)), present)
+            older = () if names & {*_LENGTHS} else ("document_length",)
+            columns = [name for name in (*wanted.names, *older) if name in names]
+            table = _with_lengths(file.read(columns, use_threads=False))  # the files of a store are read in parallel
+        present = pa.schema([field for field in wanted if field.name in table.column_names])
+        found = as_wanted(table.replace_schema_metadata(None), present)
         found.validate(full=True)
         if without := [n for n in found.column_names if n in _IN_EVERY_FILE and found.column(n).null_count]:
             return Damage(path=path, error=f"not written by lmsweep: it has rows without {without[0]}")
@@ -132,7 +130,7 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
 
 
 def _with_lengths(table: pa.Table) -> pa.Table:
-    """Return the table with the fields that have replaced `document_length`, which older files have."""
+    """Return the table with `_LENGTHS` if it has `document_length`, from which they follow."""
     if "document_length" not in table.column_names:
         return table
     lengths = table["document_length"].cast(pa.int64()).cast(pa.string())

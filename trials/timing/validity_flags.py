@@ -58,14 +58,5 @@ def least_recomputed_flops(config: TrialConfig) -> float:
     """Return the minimum FLOPs that checkpointing computes again in backward."""
     terms, tokens = config.size.terms, config.batch_size * config.context_length
     blocks = least_forward_flops(config) - 2 * tokens * config.d_model * config.vocab_size
-    return float(
-        recomputed_flops(
-            config.recomputation.recomputed(terms["num_layers"]),
-            block=blocks / terms["num_layers"],
-            tokens=tokens,
-            d_model=terms["d_model"],
-            d_ff=terms["d_ff"],
-            router=terms["router"],
-            compiled=config.compilation.each_block,
-        )
-    )
+    block, again = blocks / terms["num_layers"], config.recomputation.recomputed(terms["num_layers"])
+    return float(recomputed_flops(again, terms, block=block, tokens=tokens, compiled=config.compilation.each_block))

@@ -10,6 +10,20 @@ from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
+LESS_LARGEST: dict[str, tuple[Row, ...]] = {
+    "forward": (Row("max", 1, 1), Row("sub", 1, 2, "strided")),
+    "backward": (Row("neg", 1, 2), Row("sum", 2, 1), Row("add_", 1, 3)),
+}
+EXPONENTIALS: dict[str, tuple[Row, ...]] = {
+    "forward": (Row("exp", 1, 2), Row("sum", 1, 1), Row("div", 1, 2, "strided")),
+    "backward": (Row("div", 4, 2, "strided"), Row("neg", 1, 2), Row("mul", 2, 3), Row("sum", 1, 1)),
+}
+SOFTMAX: dict[str, tuple[Row, ...]] = {
+    "forward": (Row("_softmax", 1, 2),),
+    "backward": (Row("_softmax_backward_data", 1, 3),),
+}
+"""Phase -> the operators of a softmax: written out, in two parts, or one kernel. They move items, not bytes."""
+
 
 def attention_operators(
     form: Form,
@@ -77,35 +91,21 @@ def _written_out(form: Form, heads: int, context: int, width: int, attention: st
         size = 4 if is_math else narrow
         yield from form.rows(scores, Row("", 1, (2 if forward else 3) * size + 2 * is_math * forward))
         return
-    copy, size = int(form.casts), 4 if form.casts else narrow  # autocast's softmax is in float32
     yield from form.rows(context**2, Row("add", 3, 1))  # the mask, a byte each
     values = heads * context * width
     if is_math:
-        yield from form.rows(values, Row("_to_copy", 4 * (narrow == 2), 6), Row("mul", 2, 8), Row("clone", 1, 8))
-        softmax: tuple[Row, ...] = (
-            Row("add", 1, 8, "strided"),
-            Row("_softmax", 1, 8),
-            Row("_to_copy", int(narrow == 2), 6),
-        )
+        copies = int(narrow == 2)
+        yield from form.rows(values, Row("_to_copy", 4 * copies, 6), Row("mul", 2, 8), Row("clone", 1, 8))
+        softmax = Row("add", 1, 8, "strided"), Row("_softmax", 1, 8), Row("_to_copy", copies, 6)
         yield from form.rows(scores, *(softmax if forward else (Row("_softmax_backward_data", 1, 12),)))
         return
+    size, copy = 4 if form.casts else narrow, Row("_to_copy", int(form.casts), 6)  # autocast's softmax is in float32
     yield from form.rows(values, Row("clone", 1, 2 * narrow), dtype=form.dtype)
     yield from form.rows(scores, Row("div", 1, 2 * narrow), Row("where", 1, 2 * narrow, "strided"), dtype=form.dtype)
-    yield from form.rows(scores, Row("_to_copy", copy, 6), dtype=form.dtype)
-    yield from form.rows(scores, Row("_to_copy", copy, 6))
-    rows: tuple[Row, ...]
-    if not is_naive:
-        rows = (Row("_softmax", 1, 2 * size) if forward else Row("_softmax_backward_data", 1, 3 * size),)
-    elif forward:
-        yield from form.rows(scores, Row("max", 1, narrow), Row("sub", 1, 2 * narrow, "strided"), dtype=form.dtype)
-        rows = (Row("exp", 1, 2 * size), Row("sum", 1, size), Row("div", 1, 2 * size, "strided"))
-    else:
-        rows = (Row("neg", 1, 2 * narrow), Row("sum", 2, narrow), Row("add_", 1, 3 * narrow))
-        yield from form.rows(scores, *rows, dtype=form.dtype)
-        rows = (
-            Row("div", 4, 2 * size, "strided"),
-            Row("neg", 1, 2 * size),
-            Row("mul", 2, 3 * size),
-            Row("sum", 1, size),
-        )
-    yield from form.rows(scores, *rows, dtype="float32" if size == 4 else form.dtype)
+    yield from form.rows(scores, copy, dtype=form.dtype)
+    yield from form.rows(scores, copy)
+    phase = "forward" if forward else "backward"
+    if is_naive:
+        yield from form.rows(scores, *LESS_LARGEST[phase], dtype=form.dtype, size=narrow)
+    kernels = (EXPONENTIALS if is_naive else SOFTMAX)[phase]
+    yield from form.rows(scores, *kernels, dtype="float32" if size == 4 else form.dtype, size=size)

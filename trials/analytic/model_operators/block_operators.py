@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
+from lmsweep.trials.analytic.formulas import Dimensions
 from lmsweep.trials.analytic.model_operators.float8_linear import float8_linear
-from lmsweep.trials.analytic.model_operators.forms import Form, Row, repeated
+from lmsweep.trials.analytic.model_operators.forms import Form, Row
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
@@ -18,75 +20,89 @@ NORM: dict[str, tuple[Row, ...]] = {
 """Phase -> the operators of an RMSNorm that is written out, in float32."""
 
 
-def block_operators(
-    form: Form,
-    tokens: int,
-    d_model: int,
-    d_ff: int,
-    query_width: int,
-    key_width: int,
-    norm_width: int,
-    matrices: int,
-    experts: int,
-    active: int,
-    router: int,
-) -> Iterator[Operator]:
-    """Yield the operators of a block, without attention between its projections.
+class _Linear(NamedTuple):
+    """A linear layer, or `copies` of it: one for each expert."""
 
-    query_width, key_width: of all heads; norm_width: of the norms of queries and keys, 0 without; matrices: of the
-    feed-forward; active: experts of each token; router: 0 without experts. Rows and bytes are those of recorded steps.
-    """
-    hidden, inner, rotated = tokens * d_model, tokens * active * d_ff, tokens * (query_width + key_width)
-    each, gates, wide, narrow = tokens * active // experts or 1, matrices - 1, form.wide, form.narrow
-    pure = wide == 2  # all in 16 bits: norms cast their input, and their result back
+    rows: int
+    inputs: int
+    outputs: int
+    is_first: bool = True
+    """Whether no layer before it reads the same input."""
+    is_last: bool = False
+    """Whether it ends attention or the feed-forward; each other one follows a norm."""
+    copies: int = 1
+
+
+def block_operators(form: Form, tokens: int, model: Dimensions) -> Iterator[Operator]:
+    """Yield the operators of a block, without attention between its projections. Rows and bytes are those of recorded
+    steps."""
     if form.is_compiled:
-        yield from _fused_rows(form, hidden, inner, rotated, tokens * query_width, gates)
-    elif form.is_forward:
-        yield from form.rows(hidden, *repeated(NORM["forward"], 2), Row("_to_copy", 4 * pure, 6))
-        yield from form.rows(rotated / 2, *(repeated(NORM["forward"], 2) if norm_width else ()))  # of queries, of keys
-        yield from form.rows(tokens, Row("add", 4, 8))  # the norms' epsilon and reciprocal root
-        half = rotated / 4  # the rotary embedding of queries or keys, whose elements it takes in pairs
-        layout = "strided_cast" if narrow == 2 else "strided"
-        yield from form.rows(half, Row("mul", 8, narrow + 4, layout), dtype=form.dtype)
-        yield from form.rows(half, Row("add", 4, 12))
-        yield from form.rows(2 * half, Row("stack", 2, 8), Row("_to_copy", 2 * (narrow == 2), 6))
-        yield from form.rows(
-            inner, Row("gelu", 1, 2 * narrow), Row("mul", 2 * (gates - 1), 3 * narrow), dtype=form.dtype
-        )
-        yield from form.rows(hidden, Row("add", 2, 2 * wide + narrow, "cast" * form.casts))  # each residual's sum
-        yield from form.rows(tokens * query_width, Row("clone", 1, 2 * narrow), dtype=form.dtype)  # heads side by side
-    else:  # the gradients of the same
-        yield from form.rows(
-            hidden, Row("_to_copy", 2 * form.casts + 4 * pure, 6), Row("add_", 2 + gates - 1, 3 * wide)
-        )
-        yield from form.rows(hidden, *repeated(NORM["backward"], 2))
-        yield from form.rows(rotated / 2, *(repeated(NORM["backward"], 2) if norm_width else ()))
-        yield from form.rows(tokens, Row("add", 6, 8))  # the norms' epsilon and reciprocal root
-        half = rotated / 4  # the rotary embedding, as in forward
-        yield from form.rows(
-            2 * half, Row("_to_copy", 2 * (narrow == 2), 6), Row("add_", 2, 3 * narrow), dtype=form.dtype
-        )
-        yield from form.rows(half, Row("mul", 8, 8, "strided"), Row("neg", 2, 8, "strided"))
-        yield from form.rows(half, Row("_to_copy", 8 * (narrow == 2), 6))
-        yield from form.rows(half, Row("add_", 4, 3 * narrow), Row("slice_backward", 4, 4 * narrow), dtype=form.dtype)
-        gating: tuple[Row, ...] = (Row("mul", 6, 3 * narrow),) if gates == 2 else (Row("gelu", 1, 3 * narrow),)
-        yield from form.rows(inner, *gating, dtype=form.dtype)
-        yield from form.rows(tokens * key_width, Row("clone", 2, 2 * narrow), dtype=form.dtype)  # of keys, of values
-    widths = [query_width, key_width, key_width]
-    linears = [(tokens, d_model, width, 1) for width in widths] + [(tokens, query_width, d_model, 1)]
-    linears += [(each, d_model, d_ff, experts)] * gates + [(each, d_ff, d_model, experts)]
+        yield from _fused_rows(form, tokens, model)
+    else:
+        yield from (_forward_rows if form.is_forward else _backward_rows)(form, tokens, model)
     recipe = PRECISIONS[form.precision].float8_recipe
-    for place, (rows, inputs, outputs, copies) in enumerate(linears):
-        after_norm = place not in (3, len(linears) - 1)  # all but the last ones of attention and of the feed-forward
+    for rows, inputs, outputs, is_first, is_last, copies in _linears(tokens, model):
         if recipe is None or copies > 1:
-            yield from linear_operators(form, rows, inputs, outputs, after_norm, copies)
+            yield from linear_operators(form, rows, inputs, outputs, not is_last, copies)
             continue
-        yield from form.rows(rows * inputs, Row("_to_copy", after_norm and not form.is_compiled, 6))
-        is_first = place in (0, 3, 4, len(linears) - 1)  # the others read the same input as the one before
-        yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=not after_norm)
-    if router:
-        yield from linear_operators(form, tokens, d_model, experts, True)
-        yield from _routing(form, hidden * active, gates)
+        yield from form.rows(rows * inputs, Row("_to_copy", not (is_last or form.is_compiled), 6))
+        yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=is_last)
+    if model.router:
+        yield from linear_operators(form, tokens, model.d_model, model.experts, True)
+        yield from _routing(form, tokens * model.d_model * model.active_experts, model.matrices - 1)
+
+
+def _linears(tokens: int, model: Dimensions) -> list[_Linear]:
+    d, f, experts = model.d_model, model.d_ff, model.experts
+    each = tokens * model.active_experts // experts or 1  # of an expert
+    gate = _Linear(each, d, f, copies=experts)
+    key_or_value = _Linear(tokens, d, model.key_width, is_first=False)
+    return [
+        *(_Linear(tokens, d, model.query_width), key_or_value, key_or_value),
+        _Linear(tokens, model.query_width, d, is_last=True),
+        *(gate, *[gate._replace(is_first=False)] * (model.matrices - 2)),
+        _Linear(each, f, d, is_last=True, copies=experts),
+    ]
+
+
+def _forward_rows(form: Form, tokens: int, model: Dimensions) -> Iterator[Operator]:
+    wide, narrow, gates = form.wide, form.narrow, model.matrices - 1
+    hidden, rotated = tokens * model.d_model, tokens * sum(model.widths)
+    inner = tokens * model.active_experts * model.d_ff
+    yield from form.rows(hidden, *NORM["forward"], repeats=2)
+    yield from form.rows(hidden, Row("_to_copy", 4 * (wide == 2), 6))  # in 16 bits norms cast their input and result
+    yield from form.rows(rotated / 2, *(NORM["forward"] if model.norm_width else ()), repeats=2)  # of queries, of keys
+    yield from form.rows(tokens, Row("add", 4, 8))  # the norms' epsilon and reciprocal root
+    half = rotated / 4  # the rotary embedding of queries or keys, whose elements it takes in pairs
+    layout = "strided_cast" if narrow == 2 else "strided"
+    yield from form.rows(half, Row("mul", 8, narrow + 4, layout), dtype=form.dtype)
+    yield from form.rows(half, Row("add", 4, 12))
+    yield from form.rows(2 * half, Row("stack", 2, 8), Row("_to_copy", 2 * (narrow == 2), 6))
+    gate = Row("gelu", 1, 2 * narrow), Row("mul", 2 * (gates - 1), 3 * narrow)
+    yield from form.rows(inner, *gate, dtype=form.dtype)
+    yield from form.rows(hidden, Row("add", 2, 2 * wide + narrow, "cast" * form.casts))  # each residual's sum
+    heads = tokens * model.query_width
+    yield from form.rows(heads, Row("clone", 1, 2 * narrow), dtype=form.dtype)  # side by side
+
+
+def _backward_rows(form: Form, tokens: int, model: Dimensions) -> Iterator[Operator]:
+    wide, narrow, gates = form.wide, form.narrow, model.matrices - 1
+    hidden, rotated = tokens * model.d_model, tokens * sum(model.widths)
+    inner, heads = tokens * model.active_experts * model.d_ff, tokens * model.key_width
+    yield from form.rows(hidden, Row("_to_copy", 2 * form.casts + 4 * (wide == 2), 6))  # as in forward, and residuals
+    yield from form.rows(hidden, Row("add_", 2 + gates - 1, 3 * wide))
+    yield from form.rows(hidden, *NORM["backward"], repeats=2)
+    yield from form.rows(rotated / 2, *(NORM["backward"] if model.norm_width else ()), repeats=2)
+    yield from form.rows(tokens, Row("add", 6, 8))  # the norms' epsilon and reciprocal root
+    half = rotated / 4  # the rotary embedding, as in forward
+    casts = Row("_to_copy", 2 * (narrow == 2), 6), Row("add_", 2, 3 * narrow)
+    yield from form.rows(2 * half, *casts, dtype=form.dtype)
+    yield from form.rows(half, Row("mul", 8, 8, "strided"), Row("neg", 2, 8, "strided"))
+    yield from form.rows(half, Row("_to_copy", 8 * (narrow == 2), 6))
+    yield from form.rows(half, Row("add_", 4, 3 * narrow), Row("slice_backward", 4, 4 * narrow), dtype=form.dtype)
+    gate = Row("mul", 6, 3 * narrow) if gates == 2 else Row("gelu", 1, 3 * narrow)
+    yield from form.rows(inner, gate, dtype=form.dtype)
+    yield from form.rows(heads, Row("clone", 2, 2 * narrow), dtype=form.dtype)  # of keys, of values
 
 
 def _routing(form: Form, routed: int, gates: int) -> Iterator[Operator]:
@@ -110,10 +126,12 @@ def _routing(form: Form, routed: int, gates: int) -> Iterator[Operator]:
         yield replace(one, name=name)  # compiled code calls these kernels, too
 
 
-def _fused_rows(form: Form, hidden: int, inner: int, rotated: int, merged: int, gates: int) -> Iterator[Operator]:
+def _fused_rows(form: Form, tokens: int, model: Dimensions) -> Iterator[Operator]:
     """Yield the kernels that Inductor generates for a block: for norms and residuals (`hidden`), the rotary embedding,
-    the gate (`inner`), and heads beside each other (`merged`). Bytes are those of recorded steps."""
-    wide, narrow = form.wide, form.narrow
+    the gate (`inner`), and heads beside each other (`merged`)."""
+    wide, narrow, gates = form.wide, form.narrow, model.matrices - 1
+    hidden, rotated, merged = tokens * model.d_model, tokens * sum(model.widths), tokens * model.query_width
+    inner = tokens * model.active_experts * model.d_ff
     if form.is_forward:
         rows: list[tuple[int, Row]] = [(hidden, Row("", 1, wide + narrow)), (hidden, Row("", 1, 2 * (wide + narrow)))]
         rows += [(hidden, Row("", 1, 2 * wide + narrow)), (rotated, Row("", 1, 2 * narrow + (narrow == 2)))]

@@ -1,6 +1,6 @@
 """How the operators of a part of a step run: phase, types, and whether compiled code launches them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.rates.operators import Operator, Phase
@@ -53,8 +53,11 @@ class Form(NamedTuple):
         formats = PRECISIONS[self.precision]
         return "tf32" if formats.tf32 else formats.operand
 
-    def rows(self, elements: float, *rows: Row, dtype: str = "float32") -> Iterator[Operator]:
-        """Yield the operators of rows that run on so many elements; none of a row that runs 0 times."""
+    def rows(
+        self, elements: float, *rows: Row, dtype: str = "float32", repeats: int = 1, size: int = 1
+    ) -> Iterator[Operator]:
+        """Yield the operators of rows that run on so many elements; none of a row that runs 0 times. repeats: of each
+        row. size: the unit of `Row.moved`, in bytes."""
         for name, times, moved, layout in rows:
             if times and elements:
                 yield Operator(
@@ -62,13 +65,13 @@ class Form(NamedTuple):
                     layout="" if self.is_compiled else layout,
                     shapes=((round(elements),),),
                     dtype=dtype,
-                    bytes=round(moved * elements),
+                    bytes=round(moved * size * elements),
                     flops=0,
                     phase=self.phase,
                     module="",
                     is_again=self.is_again,
                     is_compiled=self.is_compiled,
-                    count=round(times),
+                    count=round(repeats * times),
                 )
 
     def product(self, batch: int, m: int, n: int, k: int, layout: str, *, dtype: str = "") -> Operator:
@@ -87,8 +90,3 @@ class Form(NamedTuple):
             is_again=self.is_again,
             is_compiled=self.is_compiled,
         )
-
-
-def repeated(rows: Iterable[Row], times: int) -> Iterator[Row]:
-    for row in rows:
-        yield row._replace(times=times * row.times)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from lmsweep.trials.analytic.formulas import PASSES, parameter_count
+from lmsweep.trials.analytic.formulas import PASSES, Dimensions, parameter_count
 from lmsweep.trials.analytic.model_operators.attention_operators import attention_operators
 from lmsweep.trials.analytic.model_operators.block_operators import NORM, block_operators, linear_operators
 from lmsweep.trials.analytic.model_operators.forms import Form, Row
@@ -37,7 +37,7 @@ def model_parts(config: TrialConfig) -> list[Part]:
     """Return the parts of an iteration of a whole model of lmsweep's."""
     layers, micro = config.num_layers or 1, config.accumulate
     vocab_size, precision = config.vocab_size, config.precision
-    tokens, block = config.micro_batch_size * config.context_length, _block_sizes(config.size)
+    tokens, block = config.micro_batch_size * config.context_length, _without_depth(config.size)
     weights = parameter_count(**config.size.terms, vocab_size=vocab_size)
     whole, compiled = config.compilation.whole, config.compile != "none"
     found: list[Part] = []
@@ -46,7 +46,7 @@ def model_parts(config: TrialConfig) -> list[Part]:
         # The first operator of a compiled block counts the call of its code, so attention adds none. A model compiled
         # as a whole is called once for each pass, which `end_operators` counts.
         form = Form(phase, precision, compiled, int(compiled and not whole), is_again)
-        found.append(Part(times * micro, block_operators, (form, tokens, *block)))
+        found.append(Part(times * micro, block_operators, (form, tokens, block)))
         found.append(Part(times * micro, attention_operators, _attention(config, form._replace(calls=0))))
 
     for phase in _phases(config):
@@ -65,11 +65,9 @@ def model_parts(config: TrialConfig) -> list[Part]:
 
 
 @lru_cache(maxsize=1024)
-def _block_sizes(size: ModelSize) -> tuple[int, ...]:
-    """Return the arguments of `block_operators` after `tokens`. The number of layers is none of them, so models of
-    several depths share their prices."""
-    names = ("d_model", "d_ff", "query_width", "key_width", "norm_width", "matrices", "experts", "active_experts")
-    return *(size.terms[name] for name in names), size.terms["router"]
+def _without_depth(size: ModelSize) -> Dimensions:
+    """Return what a block depends on, so that the blocks of models of several depths share their prices."""
+    return Dimensions(**size.terms)._replace(num_layers=1, vocabulary_matrices=1)
 
 
 def _phases(config: TrialConfig) -> tuple[Phase, ...]:

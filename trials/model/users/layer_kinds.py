@@ -103,8 +103,7 @@ def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None
     built = [place for place, one in enumerate(found) if any(True for _ in one.children())]  # empty ones have none
     if len(found) != len(layers.kinds) or built != list(kept):
         raise UnalikeError("its layers are not built in their order")
-    parent, _, name = layers.path.rpartition(".")
-    setattr(model.get_submodule(parent), name, nn.ModuleList(found[place] for place in kept))
+    model.set_submodule(layers.path, nn.ModuleList(found[place] for place in kept))
     for config in _configurations(model):
         for field, values in _per_layer(config, len(found)).items():
             vars(config)[field] = type(values)(values[place] for place in kept)
