@@ -1,6 +1,6 @@
 """The answer of `lmsweep accept`: nodes, their units and parts, and what each and all of them amount to."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -124,12 +124,13 @@ def accept(
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return slow if any is slow, pass if all that are judged pass, else cannot tell; cannot tell if none is judged."""
     judged = set(verdicts) - {"not judged"}
-    return "slow" if "slow" in judged else "pass" if judged == {"pass"} else "cannot tell"
+    if "slow" in judged:
+        return "slow"
+    return "pass" if judged == {"pass"} else "cannot tell"
 
 
 def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
-    """Return the verdict of a unit by its parts. It does not pass if a trial has no result, which is named as a
-    cause."""
+    """Return the verdict of a unit, with what explains it. A trial without a result is one of the causes."""
     uuid = next((uuid for uuid, name in node.gpus.items() if name == unit), None)
     conditions = [one for one in node.conditions if one.unit == unit]
     left_out = set[Flag]()
@@ -140,17 +141,24 @@ def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
     flags = dict.fromkeys(flag for one in parts for flag in one.flags if flag in CAUSES and flag not in left_out)
     causes = [*(one.says for one in conditions), *(CAUSES[flag] for flag in flags), *_over_pcie(parts)]
     failures = [one.says for one in node.failures if one.unit == unit]
-    is_judged = failures or any(one.verdict != "not judged" for one in parts)
-    verdict = worst(one.verdict for one in parts) if is_judged else "not judged"
     return UnitVerdict(
         unit=unit,
         device_name=node.device_name if uuid else None,
         gpu_uuid=uuid,
-        verdict="cannot tell" if failures and verdict == "pass" else verdict,
+        verdict=_verdict_of({one.verdict for one in parts}, is_complete=not failures),
         causes=[*causes, *failures],
         telemetry=dict(node.telemetry.get(unit, {})),
         parts=parts,
     )
+
+
+def _verdict_of(parts: Set[Verdict], *, is_complete: bool) -> Verdict:
+    """Return the verdict of a unit whose parts have these. is_complete: whether each of its trials has a result."""
+    if not is_complete and "slow" not in parts:
+        return "cannot tell"  # what has no result may be slow
+    if parts <= {"not judged"}:
+        return "not judged"
+    return worst(parts)
 
 
 def bus_bandwidth(part: PartVerdict, seconds: float) -> float:

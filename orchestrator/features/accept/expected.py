@@ -80,48 +80,70 @@ class Known(NamedTuple):
     predicted: Callable[[str, str, Device], PredictedStep | None]
 
 
-def expected_times(part: Process, device: Device | None, known: Known) -> list[Expected]:
-    """Return what a part should take, by each source that says something. part: a process that measured it. Sources are
-    machines of its kind or else public rates, earlier acceptances of this machine, and its peers."""
-    is_cpu = part.judged.kind == "cpu"  # of a machine without a GPU; launches on a GPU are of the unit host, too
-    # A CPU is compared with its own history only: there are too many kinds of CPU.
-    of_kind = None if is_cpu else _of_kind(part, _same(part, known.shipped), device)
-    if of_kind is None and device is not None and part.judged.unit != "host":  # the datasheet is that of the GPU
-        of_kind = _public(part, device, known)
-    here = part.node, part.machine
-    same = _same(part, known.history)
-    mine = [one for one in same if (one.node, one.machine) == here and one.device_name == part.device_name]
-    # Attempts of one machine: a GPU's differ as its processes do, a host's also from time to time.
-    between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
-    history = "its own history"
-    before = _over_machines(part, mine, history, "before", each="attempt_id", between=between, decides=is_cpu)
-    alike = [one for one in known.peers if one.device_name == part.device_name and (one.node, one.machine) != here]
-    # If all peers were disturbed, they count even so: a part that is slower than those stands out.
-    others = _same(part, alike) or _same(part, alike, disturbed=True)
-    beside = _over_machines(part, others, "the others of this acceptance", "peers", decides=False)
-    return [one for one in (of_kind, before, beside) if one is not None]
+def expected_times(process: Process, device: Device | None, known: Known) -> list[Expected]:
+    """Return what the part that a process measured should take, by each source that says something.
+
+    A source that decides says what such a machine should take; the others only show that it is slower than they.
+
+    part              decides                                           does not decide
+    of GPU or links   shipped sets of the GPU or its chip, else public  its own history, the others of this acceptance
+    launches          hosts of the shipped sets                         its own history, the others of this acceptance
+    of a CPU          its own history                                   the others of this acceptance
+    """
+    sources = _of_kind(process, device, known), _before(process, known), _beside(process, known)
+    return [one for one in sources if one is not None]
 
 
-def _same(part: Process, processes: Iterable[Process], *, disturbed: bool = False) -> list[Process]:
-    """Return the processes that measured the same part of the same cell, undisturbed unless `disturbed`."""
-    same = [one for one in processes if one.cell == part.cell and one.judged.part == part.judged.part]
-    return [one for one in same if disturbed or not one.slowed_by]
-
-
-def _of_kind(part: Process, same: Sequence[Process], device: Device | None) -> Expected | None:
-    """Return what machines of the kind took: with the same GPU, or else, where the chip decides, with its chip."""
-    if part.judged.kind == "host":  # launches depend on the host, whatever the GPU
-        return _over_machines(part, same, "hosts of the shipped sets", "kind")
+def _of_kind(process: Process, device: Device | None, known: Known) -> Expected | None:
+    """Return what machines of the kind take. Of a CPU nothing says so: there are too many kinds."""
+    if process.judged.kind == "cpu":
+        return None
+    same = _same_part(process, known.shipped)
+    if process.judged.kind == "host":  # launches depend on the host, whatever the GPU
+        return _over_machines(process, same, "hosts of the shipped sets", "kind")
     if device is None:
         return None
+    return _of_gpu(process, same, device) or _public(process, device, known)
+
+
+def _of_gpu(process: Process, same: Sequence[Process], device: Device) -> Expected | None:
+    """Return what machines with the same GPU took, or else, where the chip decides, with its chip."""
     named = [(_name(one.device_name), one) for one in same]
     if same_gpu := [one for name, one in named if name == device.name]:
-        return _over_machines(part, same_gpu, f"the shipped sets of {device.name}", "kind")
+        return _over_machines(process, same_gpu, f"the shipped sets of {device.name}", "kind")
     same_chip = [(name, one) for name, one in named if name and _chip_of(name) == _chip_of(device.name)]
-    if not same_chip or part.judged.part not in BY_CHIP:
+    if not same_chip or process.judged.part not in BY_CHIP:
         return None
     words = f"the shipped sets of {same_chip[0][0]}, the same chip"
-    return _over_machines(part, [one for _, one in same_chip], words, "kind", more=SAME_CHIP_DEVIATION)
+    return _over_machines(process, [one for _, one in same_chip], words, "kind", more=SAME_CHIP_DEVIATION)
+
+
+def _before(process: Process, known: Known) -> Expected | None:
+    """Return what this machine took in earlier acceptances."""
+    here = process.node, process.machine, process.device_name
+    same = _same_part(process, known.history)
+    mine = [one for one in same if (one.node, one.machine, one.device_name) == here]
+    # Attempts of one machine: a GPU's differ as its processes do, a host's also from time to time.
+    between = BETWEEN_TIMES if process.judged.unit == "host" else 0.0
+    decides = process.judged.kind == "cpu"
+    return _over_machines(
+        process, mine, "its own history", "before", each="attempt_id", between=between, decides=decides
+    )
+
+
+def _beside(process: Process, known: Known) -> Expected | None:
+    """Return what the other machines of this acceptance took."""
+    here = process.node, process.machine
+    alike = [one for one in known.peers if one.device_name == process.device_name and (one.node, one.machine) != here]
+    # If all peers were disturbed, they count even so: a part that is slower than those stands out.
+    others = _same_part(process, alike) or _same_part(process, alike, disturbed=True)
+    return _over_machines(process, others, "the others of this acceptance", "peers", decides=False)
+
+
+def _same_part(process: Process, others: Iterable[Process], *, disturbed: bool = False) -> list[Process]:
+    """Return the processes that measured the same part of the same cell, undisturbed unless `disturbed`."""
+    same = [one for one in others if one.cell == process.cell and one.judged.part == process.judged.part]
+    return [one for one in same if disturbed or not one.slowed_by]
 
 
 def _chip_of(name: str) -> str:
@@ -129,8 +151,8 @@ def _chip_of(name: str) -> str:
 
 
 def _over_machines(
-    part: Process,
-    processes: Sequence[Process],
+    process: Process,
+    others: Sequence[Process],
     against: str,
     question: Question,
     *,
@@ -139,18 +161,18 @@ def _over_machines(
     more: float = 0.0,
     decides: bool = True,
 ) -> Expected | None:
-    """Return the distribution over the machines of these processes; over the attempts if `each` is attempt_id.
+    """Return the distribution over the machines of the others; over the attempts if `each` is attempt_id.
 
     between: standard deviation between machines, or attempts, beside that of processes; None: the prior of this kind of
     variation. more: a further standard deviation, of a machine that is not quite of the kind.
     """
     machines: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    for one in processes:
+    for one in others:
         machines[one.source, one.node, getattr(one, each)].append(math.log(one.seconds))
     if not machines:
         return None
     centres = [fmean(logs) for logs in machines.values()]
-    variation, count = widest(one.judged.kind for one in (part, *processes)), len(centres)
+    variation, count = widest(one.judged.kind for one in (process, *others)), len(centres)
     scale = math.hypot(BETWEEN_MACHINES[variation] if between is None else between, PRIORS[variation].scale)
     freedom = PRIOR_FREEDOM + count - 1
     # The prior counts as PRIOR_FREEDOM machines. `error` adds up how one more machine varies and how sure the mean is.
@@ -166,22 +188,22 @@ def _over_machines(
     )
 
 
-def _public(part: Process, device: Device, known: Known) -> Expected | None:
+def _public(process: Process, device: Device, known: Known) -> Expected | None:
     """Return what a part should take by published rates, a datasheet or a predicted step; None without one. The
     interval is as wide as that of a predicted step."""
-    rates, settings = rates_of(device), part.settings
+    rates, settings = rates_of(device), process.settings
     width, size, ranks = (int(settings[name] or 0) for name in ("d_model", "message_bytes", "world_size"))
-    assert settings["precision"] == "bf16" or part.judged.part not in ("product", "copy"), "as the sweep accept says"
-    if part.judged.part == "product":
+    assert settings["precision"] == "bf16" or process.judged.part not in ("product", "copy"), "as the sweep accept says"
+    if process.judged.part == "product":
         seconds, source = _product_time(width, rates)
-    elif part.judged.part == "copy":
+    elif process.judged.part == "copy":
         copied = 2 * 2.0 * width**2  # two bytes of each element are read, and two written
         seconds, source = copied / rates.hardware.bandwidth, rates.hardware.sources["bytes"]
-    elif part.judged.unit == "links":
+    elif process.judged.unit == "links":
         seconds = rates.collective(settings["collective"], float(size), ranks=ranks)  # type: ignore[arg-type]
         source = rates.source_of_links(ranks)
     else:
-        return _predicted(part, device, rates, known)
+        return _predicted(process, device, rates, known)
     if not seconds:
         return None
     error = spread_for(device.name, rates.level()).deviation
@@ -198,8 +220,8 @@ def _product_time(width: int, rates: Rates) -> tuple[float, str]:
     return 2.0 * width**3 / rates.hardware.rate("bfloat16"), rates.hardware.sources["products"]
 
 
-def _predicted(part: Process, device: Device, rates: Rates, known: Known) -> Expected | None:
-    step = known.predicted(part.cell.trial_id, part.cell.phase, device)
+def _predicted(process: Process, device: Device, rates: Rates, known: Known) -> Expected | None:
+    step = known.predicted(process.cell.trial_id, process.cell.phase, device)
     if step is None or not step.time.computing:
         return None
     busy = step.time.computing  # seconds of kernels alone, as the part's time is the device's

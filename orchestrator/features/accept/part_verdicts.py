@@ -83,6 +83,13 @@ class PartKey(NamedTuple):
     part: str
 
 
+class _Judgement(NamedTuple):
+    """The verdict of a part by one of the times that are expected of it."""
+
+    verdict: Verdict
+    by: Expected
+
+
 def verdicts(
     processes: Iterable[Process],
     gpus: Mapping[str, str],
@@ -98,25 +105,31 @@ def verdicts(
         name = gpus.get(process.gpu, "GPU") if process.judged.unit == "GPU" else process.judged.unit
         parts[PartKey(Unit(process.node, name), process.cell, process.judged.part)].append(process)
     expected = {key: expected_times(part[0], devices.get(key.unit.node), known) for key, part in parts.items()}
-    families: dict[str, list[Expected]] = defaultdict(list)
-    """Question -> the tests of it, whose p-values are corrected together."""
-    of_unit: Counter[tuple[Unit, str]] = Counter()
-    """Unit and question -> number of its tests."""
-    for key, times in expected.items():
-        for expectation in times:  # one for each question that can be answered
-            distance = _distance(parts[key], expectation)
-            expectation.p = float(stdtr(expectation.freedom, -distance / expectation.error))
-            families[expectation.question].append(expectation)
-            of_unit[key.unit, expectation.question] += 1
-    for family in families.values():
-        for one, p in zip(family, holm(np.array([one.p for one in family])), strict=True):
-            one.p, one.tests = float(p), len(family)
+    _test(parts, expected)
+    tests_of_unit = Counter((key.unit, one.question) for key, times in expected.items() for one in times)
     busy = _disturbed_units(parts, disturbed)
     by_unit: dict[Unit, list[PartVerdict]] = defaultdict(list)
     for key, part in parts.items():
-        judged = [(_of_one(part, one, of_unit[key.unit, one.question]), one) for one in expected[key]]
-        by_unit[key.unit].append(_verdict(part, judged, is_disturbed=key.unit in busy))
+        judgements = [
+            _Judgement(_of_one(part, one, tests_of_unit=tests_of_unit[key.unit, one.question]), one)
+            for one in expected[key]
+        ]
+        by_unit[key.unit].append(_verdict(part, judgements, is_disturbed=key.unit in busy))
     return by_unit
+
+
+def _test(parts: Mapping[PartKey, Sequence[Process]], expected: Mapping[PartKey, Sequence[Expected]]) -> None:
+    """Set the p-value of each expected time, and for how many tests it is adjusted: those of its question, about all
+    parts of all units."""
+    families: dict[str, list[Expected]] = defaultdict(list)
+    for key, times in expected.items():
+        for one in times:
+            one.p = float(stdtr(one.freedom, -_distance(parts[key], one) / one.error))
+            families[one.question].append(one)
+    for family in families.values():
+        adjusted = holm(np.array([one.p for one in family]))
+        for one, p in zip(family, adjusted, strict=True):
+            one.p, one.tests = float(p), len(family)
 
 
 def _disturbed_units(
@@ -137,45 +150,40 @@ def _seconds(part: Sequence[Process]) -> float:
     return geometric_mean([one.seconds for one in part])
 
 
-def _of_one(part: Sequence[Process], expected: Expected, tests: int) -> Verdict:
-    """Return the verdict by one expectation. tests: number of tests of the same question about this unit."""
+def _of_one(part: Sequence[Process], expected: Expected, *, tests_of_unit: int) -> Verdict:
+    """Return the verdict by one expectation. tests_of_unit: how many tests of the same question are about this unit."""
     distance = _distance(part, expected)
     if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST_SLOWDOWN):
         return "slow"
     most = MOST_HIDDEN.get(part[0].judged.kind, USUAL_MOST_HIDDEN) if expected.machines else PUBLIC_MOST_HIDDEN
     is_far = distance > max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
     is_unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(most)
-    return "cannot tell" if is_far or is_unsure or _would_show(expected, tests) > most else "pass"
+    # With the tests of this unit alone: that others are measured beside it must not keep it from passing.
+    is_insensitive = _would_show(expected, tests_of_unit) > most
+    return "cannot tell" if is_far or is_unsure or is_insensitive else "pass"
 
 
 def _would_show(expected: Expected, tests: int) -> float:
-    """Return the smallest slowdown that the first step of Holm's correction for this number of tests detects."""
+    """Return the smallest slowdown that is detected among so many tests, by the first step of Holm's correction."""
     return max(LEAST_SLOWDOWN, math.expm1(expected.reach(1 - SIGNIFICANCE / tests)))
 
 
-def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
-    """Return the verdict by the one expectation that counts. judged: the verdict by each. The first by which the part
-    is slow counts, even if it does not decide: slower than before or than its peers is slow. Otherwise the first that
-    decides counts. If none decides, the first is shown and the part is not judged."""
+def _verdict(part: Sequence[Process], judgements: Sequence[_Judgement], *, is_disturbed: bool) -> PartVerdict:
+    """Return the verdict by the one expectation that counts. The first by which the part is slow counts, even if it
+    does not decide: slower than before or than its peers is slow. Otherwise the first that decides counts. If none
+    decides, the first is shown and the part is not judged, as the others may be as slow."""
     first, seconds = part[0], _seconds(part)
-    slow = [one for one in judged if one[0] == "slow"]
-    decides = [one for one in judged if one[1].decides]
+    slow = [one for one in judgements if one.verdict == "slow"]
+    deciding = [one for one in judgements if one.by.decides]
     verdict: Verdict = "not judged"
-    reason, comparison = "", dict[str, Any]()
-    if counting := slow or decides or judged:
-        verdict, shown = counting[0]
-        comparison = _comparison(seconds, shown)
-        if not slow and not decides:
-            verdict = "not judged"  # the others may be as slow
-        elif verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part)):
-            verdict, reason = "cannot tell", DISTURBED
-        elif verdict == "cannot tell":
-            is_slower = seconds / shown.seconds > 1 + NEAR_SLOWDOWN
-            reason = "slower than most, but not surely" if is_slower else "what is expected is too uncertain"
-    if verdict == "not judged":
+    if counting := slow or deciding:
+        is_disturbed = is_disturbed or any(one.slowed_by for one in part)
+        verdict, reason = _with_reason(counting[0], seconds, is_disturbed=is_disturbed)
+    elif first.judged.kind == "cpu":
+        reason = "no undisturbed history of this CPU yet"
+    else:
         reason = "no shipped set has this part of such a machine"
-        if first.judged.kind == "cpu":
-            reason = "no undisturbed history of this CPU yet"
+    shown = counting or judgements
     return PartVerdict(
         part=first.judged.part,
         trial_id=first.cell.trial_id,
@@ -186,8 +194,19 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
         reason=reason,
         flags=tuple(dict.fromkeys(flag for one in part for flag in sorted(one.flags))),
         settings=first.settings,
-        **comparison,
+        **(_comparison(seconds, shown[0].by) if shown else {}),
     )
+
+
+def _with_reason(counting: _Judgement, seconds: float, *, is_disturbed: bool) -> tuple[Verdict, str]:
+    """Return the verdict of the judgement that counts, which is not slow if the unit was disturbed, and the reason why
+    nothing can be told."""
+    if counting.verdict == "slow" and is_disturbed:
+        return "cannot tell", DISTURBED
+    if counting.verdict == "cannot tell":
+        is_slower = seconds / counting.by.seconds > 1 + NEAR_SLOWDOWN
+        return "cannot tell", "slower than most, but not surely" if is_slower else "what is expected is too uncertain"
+    return counting.verdict, ""
 
 
 def _comparison(seconds: float, expected: Expected) -> dict[str, Any]:

@@ -48,46 +48,59 @@ def check_attention(question: Question) -> Iterator[Finding]:
         if measured.missing:
             yield Finding(what="gradient", found=f"{measured.missing}; forward alone is measured", kind="cannot")
             continue
+        what, size = f"relative error of {measured.of}", f"{measured.error:.1e}"
+        if not measured.disagrees:
+            yield Finding(what=what, found=size)
+            continue
         why_wrong = (
-            f" of the {measured.of} against attention in float64, but rounding to float32 explains at most "
+            f"error {size} of the {measured.of} against attention in float64, but rounding to float32 explains at most "
             f"{measured.tolerance:.1e}; {wants}"
-            if measured.disagrees
-            else ""
         )
-        yield Finding(
-            what=f"relative error of {measured.of}",
-            found=f"{'error ' if why_wrong else ''}{measured.error:.1e}{why_wrong}",
-            kind="wrong" if measured.disagrees else "fine",
-        )
+        yield Finding(what=what, found=why_wrong, kind="wrong")
 
 
 def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
     """Return the message for an attention that disagrees with float64: in which other use it does agree, and what to
     write for that.
 
-    It may take heads last; with causal: false it may mask later positions itself, with causal: true it may not mask.
+    the trial      tried, in this order       compared with       if it agrees
+    any            heads last                 what the trial has  transpose
+    causal: true   called with causal: false  no mask             it ignores is_causal
+    causal: false  heads last                 a causal mask       transpose, and it masks itself: causal: true
+    causal: false  as it is                   a causal mask       it masks itself: causal: true
     """
-    name, attend, takes_mask = config.attention.rpartition(":")[2], load(config.attention), _takes_mask(config)
+    name, takes_mask = config.attention.rpartition(":")[2], _takes_mask(config)
     mask = ", is_causal" if takes_mask else ""
-    takes_heads_last = "it agrees for tensors of (batch, context, heads, d_head)"
     call_heads_last = f"{name}(*(x.transpose(1, 2) for x in (q, k, v)){mask}).transpose(1, 2)"
-    heads_last = _with_heads_last(with_mask(config, attend))
+    heads_last = _with_heads_last(with_mask(config, load(config.attention)))
     if _agrees(heads_last, config, config.causal):
-        return f"{takes_heads_last}, so write def attend(q, k, v{mask}): return {call_heads_last}, and name attend"
+        return (
+            f"it agrees for tensors of (batch, context, heads, d_head), so write def attend(q, k, v{mask}): "
+            f"return {call_heads_last}, and name attend"
+        )
+    usual = "tensors are (batch, heads, context, d_head), and is_causal masks later positions"
     if config.causal:
-        without_mask = compare_attention(replace(config, causal=False), torch.float32, gradients=gradients)
-        if not any(one.disagrees for one in without_mask):
-            remedy = "mask later positions, or measure causal: false"
-            return f"it agrees with causal: false, so it ignores is_causal: {remedy}"
-    else:
-        masks_itself = "with causal: true, as it masks later positions itself, so"
-        write, then = "write def attend(q, k, v, is_causal): return", "name attend, and measure causal: true"
-        if _agrees(heads_last, config, causal=True):
-            return f"{takes_heads_last} {masks_itself} {write} {call_heads_last}, {then}"
-        if _agrees(users_attention(config, device="cpu", dtype=torch.float32), config, causal=True):
-            remedy = "measure causal: true" if takes_mask else f"{write} {name}(q, k, v), {then}"
-            return f"it agrees {masks_itself} {remedy}"
-    return "tensors are (batch, heads, context, d_head), and is_causal masks later positions"
+        remedy = "mask later positions, or measure causal: false"
+        ignores = f"it agrees with causal: false, so it ignores is_causal: {remedy}"
+        return ignores if _agrees_without_mask(config, gradients) else usual
+    if _agrees(heads_last, config, causal=True):
+        return (
+            "it agrees for tensors of (batch, context, heads, d_head) with causal: true, as it masks later positions "
+            f"itself, so write def attend(q, k, v, is_causal): return {call_heads_last}, name attend, and measure "
+            "causal: true"
+        )
+    if _agrees(users_attention(config, device="cpu", dtype=torch.float32), config, causal=True):
+        remedy = "measure causal: true"
+        if not takes_mask:
+            remedy = f"write def attend(q, k, v, is_causal): return {name}(q, k, v), name attend, and {remedy}"
+        return f"it agrees with causal: true, as it masks later positions itself, so {remedy}"
+    return usual
+
+
+def _agrees_without_mask(config: TrialConfig, gradients: bool) -> bool:
+    """Return whether it agrees when neither it nor the attention in float64 masks later positions."""
+    errors = compare_attention(replace(config, causal=False), torch.float32, gradients=gradients)
+    return not any(one.disagrees for one in errors)
 
 
 def _takes_mask(config: TrialConfig) -> bool:

@@ -41,34 +41,47 @@ def of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
 
 
 def _of_sharding(c: TrialConfig) -> Iterator[str]:
-    ranks, shards = c.world_size // c.tp, c.shard_ranks
     formats = PRECISIONS[c.precision]
-    if c.gather == "bf16" and formats.autocast != "bfloat16" and (c.fully_shards or is_reference(c.ddp)):
+    # `gather` casts float32 weights to what autocast computes in. The user's wrapper is told it as well.
+    can_gather = c.fully_shards or is_reference(c.ddp)
+    if c.gather == "bf16" and can_gather and formats.autocast != "bfloat16":
+        # bf16_pure has nothing left to cast: its weights are bfloat16. fp32 would compute in fewer bits than it says.
         why = "computes in it" if formats.operand == "bfloat16" else "computes in another"
         yield f"gather bf16 is the type in which precision bf16 computes; precision {c.precision} {why}"
-    for field in ("reshard", "shards", "gather"):
-        if not c.fully_shards and not c.is_default(field) and not (field == "gather" and is_reference(c.ddp)):
-            yield f"{field} has no effect with ddp {c.ddp}, which gathers no weights"
+    if not c.fully_shards:
+        for field in ("reshard", "shards", *(() if can_gather else ("gather",))):
+            if not c.is_default(field):
+                yield f"{field} has no effect with ddp {c.ddp}, which gathers no weights"
+        return
     if c.ddp == "zero2" and c.reshard != "true":
         yield "reshard has no effect with ddp zero2, which is fsdp with reshard: false"
-    if c.ddp == "hsdp" and c.shards is None and c.nodes == 1:
-        yield "hsdp shards within a node and replicates between nodes; on one node give shards"
-    if c.ddp == "hsdp" and c.shards is None and c.ranks_per_node % c.tp:
-        yield f"tp {c.tp} does not divide the {c.ranks_per_node} ranks of a node"
-    if c.ddp == "hsdp" and (ranks % shards or shards in (1, ranks)):
-        yield (
-            f"hsdp over groups of {shards} of {ranks} ranks: shards must divide them, into more than one group of "
-            "more than one; use fsdp for one group, and a variant without shards for groups of one"
-        )
-    if c.fully_shards and c.ddp != "hsdp" and c.shards is not None:
+    if c.ddp == "hsdp":
+        yield from _of_groups(c)
+    elif c.shards is not None:
         yield f"shards has no effect with ddp {c.ddp}, which shards over all ranks; use hsdp"
-    if c.fully_shards and c.reshard.isdecimal() and (shards % int(c.reshard) or int(c.reshard) >= shards):
+    if c.reshard.isdecimal():  # else a word: after forward over as many ranks as before, or not at all
+        sharing_ranks, fewer = c.shard_ranks, int(c.reshard)
+        if sharing_ranks % fewer or fewer >= sharing_ranks:
+            yield (
+                f"reshard {fewer}: weights that {sharing_ranks} ranks share can be resharded over a smaller number of "
+                "ranks that divides theirs"
+            )
+        if c.tp > 1:
+            yield f"PyTorch does not reshard layers that tp divides over {fewer} ranks"
+
+
+def _of_groups(c: TrialConfig) -> Iterator[str]:
+    """Rules of hsdp: the ranks of a group share the weights, and each group has all of them."""
+    ranks, sharing_ranks = c.world_size // c.tp, c.shard_ranks
+    if c.shards is None and c.nodes == 1:
+        yield "hsdp shards within a node and replicates between nodes; on one node give shards"
+    if c.shards is None and c.ranks_per_node % c.tp:
+        yield f"tp {c.tp} does not divide the {c.ranks_per_node} ranks of a node"
+    if ranks % sharing_ranks or sharing_ranks in (1, ranks):
         yield (
-            f"reshard {c.reshard}: weights that {shards} ranks share can be resharded over a smaller number of "
-            "ranks that divides theirs"
+            f"hsdp over groups of {sharing_ranks} of {ranks} ranks: shards must divide them, into more than one group "
+            "of more than one; use fsdp for one group, and a variant without shards for groups of one"
         )
-    if c.fully_shards and c.reshard.isdecimal() and c.tp > 1:
-        yield f"PyTorch does not reshard layers that tp divides over {c.reshard} ranks"
 
 
 def _of_tensor_parallel(c: TrialConfig) -> Iterator[str]:

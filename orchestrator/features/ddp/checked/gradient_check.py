@@ -48,17 +48,28 @@ def weights_error(step: ComparedStep) -> float:
     reference is one process on the whole batch with all of the optimizer's state. All ranks must call it."""
     before = [weight.clone() for weight in _whole_weights(step)]
     for _ in range(CHECKED_STEPS):
-        gradients = gradients_alone(step)
-        with step.local():  # `step.parameters()` and `_update` mean the one process here
-            for parameter, gradient in zip(step.parameters(), gradients, strict=True):
-                parameter.grad = gradient
-            _update(step)
-            expected = _whole_weights(step)
-        _synchronized_backward(step)
-        _update(step)
+        _step_of_one_process(step)
+        _step_of_ranks(step)
     found = _whole_weights(step)
-    changes = ([new - old for new, old in zip(weights, before, strict=True)] for weights in (found, expected))
-    return largest_error(*changes)
+    with step.local():
+        expected = _whole_weights(step)
+    found_changes = [new - old for new, old in zip(found, before, strict=True)]
+    expected_changes = [new - old for new, old in zip(expected, before, strict=True)]
+    return largest_error(found_changes, expected_changes)
+
+
+def _step_of_one_process(step: ComparedStep) -> None:
+    """Train the reference, `step.alone`, on the whole batch."""
+    gradients = gradients_alone(step)
+    with step.local():  # here the parameters and the optimizer are those of the reference
+        for parameter, gradient in zip(step.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        _update(step)
+
+
+def _step_of_ranks(step: ComparedStep) -> None:
+    _synchronized_backward(step)
+    _update(step)
 
 
 def weights_digest(step: ComparedStep) -> tuple[float, ...]:
