@@ -46,16 +46,23 @@ def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.Da
     Other programs only make a step on a CPU longer: a disturbed process counts only if no other measured the value.
     within: further columns that distinguish results, besides RESULT.
     """
-    disturbed = (frame["device"] == "cpu").to_numpy(bool, copy=True)
-    disturbed[disturbed] = [Flag.BUSY_HOST in flags for flags in flag_tuples(frame.loc[disturbed, "flags"])]
-    if disturbed.any():
-        quiet = frame[~disturbed & frame["median"].notna()]
-        frame = frame[~disturbed | ~_has(frame, quiet, [*within, *VALUE])]
+    is_disturbed = _is_disturbed(frame)
+    if is_disturbed.any():
+        quiet = frame[~is_disturbed & frame["median"].notna()]
+        frame = frame[~(is_disturbed & _has(frame, quiet, [*within, *VALUE]))]
     ok = (frame["status"] == Status.OK).to_numpy()
     if not ok.all():
         failed = frame[~_has(frame, frame[ok], [*within, *RESULT])]
         frame = pd.concat([frame[ok], newest_rows(failed, within=within)]).sort_index()
     return frame.reset_index(drop=True)
+
+
+def _is_disturbed(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return for each row whether it was measured on a CPU that other programs used."""
+    on_cpu = (frame["device"] == "cpu").to_numpy(bool)
+    is_disturbed = np.zeros(len(frame), dtype=bool)
+    is_disturbed[on_cpu] = [Flag.BUSY_HOST in flags for flags in flag_tuples(frame.loc[on_cpu, "flags"])]
+    return is_disturbed
 
 
 def _has(frame: pd.DataFrame, rows: pd.DataFrame, key: Sequence[str]) -> NDArray[np.bool_]:
@@ -72,25 +79,33 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows_that_count(frame)
     if rows.empty:
         return rows.assign(**dict.fromkeys(VARIATION, np.nan))
-    pooled_row = np.asarray(rows.groupby(VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
-    known, kinds = known_variation(rows), rows[KIND].copy()
-    mixed = kinds.groupby(pooled_row).transform("nunique").gt(1).to_numpy()  # hardly any: `widest` of all takes long
-    kinds[mixed] = kinds[mixed].groupby(pooled_row[mixed]).transform(widest)
-    rows = rows.assign(**{KIND: kinds})
+    # The number of the value that each row measured, in the order in which the values first occur: 0 0 1 0 1 2.
+    value_of_row = np.asarray(rows.groupby(VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
+    count = int(value_of_row.max()) + 1
+    known = known_variation(rows)  # by the kind of each process, so before the next line
+    rows = rows.assign(**{KIND: _widest_kinds(rows[KIND], value_of_row)})
     variation = variation_of(rows, known)
     rows = rows.assign(**dict(zip(VARIATION, variation, strict=True)))
-    statistics = pool_statistics(statistics_of(rows), pooled_row, int(pooled_row.max()) + 1, *variation)
-    if len(rows) == len(statistics["n"]):  # if all rows are of one process, only their intervals change
-        return rows.assign(low=statistics["low"][pooled_row], high=statistics["high"][pooled_row])
-    by_age = np.lexsort((rows["attempt_id"], rows["started_at"], pooled_row))  # the newest of each pooled row last
-    rows, pooled_row = rows.iloc[by_age], pooled_row[by_age]
-    is_newest = np.append(np.diff(pooled_row) > 0, True)
-    begins = np.flatnonzero(np.append(True, is_newest[:-1]))  # where each pooled row begins
-    pooled: pd.DataFrame = rows[is_newest].assign(**{name: statistics[name] for name in POOLED})
+    statistics = pool_statistics(statistics_of(rows), value_of_row, count, *variation)  # an element a value
+    if count == len(rows):  # one process measured each value: the rows stay, and only their intervals change
+        return rows.assign(low=statistics["low"], high=statistics["high"])
+    # Sorted, 0 0 0 1 1 2: value i has the rows from bounds[i] up to bounds[i + 1], here 0 3 5 6, the newest last.
+    rows = rows.iloc[np.lexsort((rows["attempt_id"], rows["started_at"], value_of_row))]
+    bounds = np.append(0, np.cumsum(np.bincount(value_of_row)))
+    newest = rows.iloc[bounds[1:] - 1]
+    pooled = newest.assign(**{name: statistics[name] for name in POOLED})
     for name in ("samples", "process_lengths"):
-        pooled[name] = _joined_lists(rows[name], begins)
-    pooled["flags"] = _distinct_words(rows["flags"], begins)
+        pooled[name] = _joined_lists(rows[name], bounds)
+    pooled["flags"] = _distinct_words(rows["flags"], bounds)
     return pooled.sort_index().reset_index(drop=True)
+
+
+def _widest_kinds(kinds: pd.Series, value_of_row: NDArray[np.int64]) -> pd.Series:
+    """Return for each row the kind that varies most among the rows of its value."""
+    of_value = kinds.groupby(value_of_row)
+    is_mixed = of_value.transform("nunique").gt(1).to_numpy()  # hardly any: `widest` of all would take long
+    mixed = kinds[is_mixed].groupby(value_of_row[is_mixed]).transform(widest)
+    return kinds.mask(is_mixed, mixed)
 
 
 def statistics_of(rows: pd.DataFrame) -> Columns:
@@ -103,19 +118,24 @@ def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
     return pd.Series(ArrowExtensionArray(pa.ListArray.from_arrays(bounds, pa.array(numbers, pa.int64()))))
 
 
-def _joined_lists(column: pd.Series, begins: NDArray[np.int64]) -> ArrowExtensionArray:
-    """Join the lists of the rows from each place in `begins` up to the next one; null if all are null."""
+def _joined_lists(column: pd.Series, bounds: NDArray[np.int64]) -> ArrowExtensionArray:
+    """Join the lists of the rows between each two bounds; null if all are null.
+
+    [7 8] null [9] with the bounds 0 2 3 become [7 8] [9]: Arrow holds the numbers 7 8 9 and, of the rows, where the
+    list of each begins, 0 2 2 3. The joined lists have the same numbers, and begin where the rows of their bounds do.
+    """
     lists = pa.array(column.array)
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    offsets = np.append(0, np.cumsum(lengths))[np.append(begins, len(lengths))]
-    joined = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pc.list_flatten(lists)).cast(lists.type)
-    any_list = np.logical_or.reduceat(column.notna().to_numpy(), begins)
-    return ArrowExtensionArray(pc.if_else(pa.array(any_list), joined, pa.scalar(None, lists.type)))
+    begins_of_rows = np.append(0, np.cumsum(lengths))
+    begins = pa.array(begins_of_rows[bounds], pa.int32())
+    joined = pa.ListArray.from_arrays(begins, pc.list_flatten(lists)).cast(lists.type)
+    has_list = np.logical_or.reduceat(column.notna().to_numpy(), bounds[:-1])
+    return ArrowExtensionArray(pc.if_else(pa.array(has_list), joined, pa.scalar(None, lists.type)))
 
 
-def _distinct_words(column: pd.Series, begins: NDArray[np.int64]) -> ArrowExtensionArray:
-    """Return each word of the same rows once."""
-    tuples, bounds = flag_tuples(column).to_list(), pairwise([*begins, len(column)])
-    words = [list(dict.fromkeys(chain.from_iterable(tuples[a:b]))) for a, b in bounds]
+def _distinct_words(column: pd.Series, bounds: NDArray[np.int64]) -> ArrowExtensionArray:
+    """Return each word of the rows between each two bounds once."""
+    of_rows = flag_tuples(column).to_list()
+    words = [list(dict.fromkeys(chain.from_iterable(of_rows[begin:end]))) for begin, end in pairwise(bounds)]
     return ArrowExtensionArray(pa.array(words, pa.array(column.array).type))
