@@ -189,9 +189,11 @@ def test_weights_updated_on_the_host_are_those_updated_on_the_device():
     moved.model.load_state_dict(plain.model.state_dict())
     moved.optimizer = make_optimizer(moved.model, moved.config)
     moved.inputs, moved.targets = plain.inputs, plain.targets
-    for _ in range(3):
+    for number in range(3):
         for step in (plain, moved):
             for phase in step.phases():
+                if phase.name == "optimizer" and number == 1:
+                    next(step.model.parameters()).grad = None  # as of a weight that this step does not use
                 phase.run()
     torch.testing.assert_close([*moved.model.parameters()], [*plain.model.parameters()], rtol=0, atol=0)
     assert not any(map(torch.equal, plain.model.parameters(), before))

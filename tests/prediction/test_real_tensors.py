@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+import torch
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
@@ -101,3 +102,18 @@ def test_the_tracker_and_the_prediction_have_the_peak_of_the_allocators_own_even
     assert 0 <= expected - max(value for value in counted(config).values() if value) <= 64
     counters = 4 * (9 * config.size.num_layers + 3)
     assert 0 <= expected - predict(config).peak <= 64 + counters
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (0, 8), (8, 0)])
+def test_what_a_storage_allocates_in_any_size_is_freed_once(sizes: tuple[int, ...]) -> None:
+    changes: list[str] = []
+    with StorageTracker("cpu") as tracker:
+        tracker.on_allocation = lambda *_: changes.append("allocated")
+        tracker.on_free = lambda _: changes.append("freed")
+        storage = torch.ones(4).untyped_storage()
+        for size in sizes:
+            storage.resize_(size)
+            tracker.resized(storage)
+        del storage
+        assert tracker.live == 0
+    assert changes.count("freed") == changes.count("allocated")

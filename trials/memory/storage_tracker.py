@@ -49,6 +49,8 @@ class StorageTracker(TorchDispatchMode):
         self.on_operation: Callable[[Any, Sequence[Any], Any], None] | None = None
         """Called with PyTorch's operator, its arguments and its result, after `on_allocation`."""
         self._known: dict[int, tuple[weakref.ref[Storage], int]] = {}
+        self._emptied: set[int] = set()
+        """Keys of live storages that were freed by a resize to no bytes."""
         self._last: int | None = None
         """Key of the latest storage."""
 
@@ -81,7 +83,11 @@ class StorageTracker(TorchDispatchMode):
             self.levels.append(self.live)
         if before and self.on_free:
             self.on_free(key)
-        if size and self.on_allocation:
+        if size == 0:
+            self._emptied.add(key)
+            return
+        self._emptied.discard(key)
+        if self.on_allocation:
             self.on_allocation(storage, size, "resize")
 
     def see(self, tensor: Tensor, func: object) -> None:
@@ -105,7 +111,9 @@ class StorageTracker(TorchDispatchMode):
 
     def _freed(self, key: int) -> None:
         self.live -= self._known.pop(key)[1]
-        if self.on_free:
+        if key in self._emptied:
+            self._emptied.remove(key)
+        elif self.on_free:
             self.on_free(key)
 
 

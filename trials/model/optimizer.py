@@ -57,6 +57,8 @@ class OptimizerOfCopies(torch.optim.Optimizer):
         self._copies = [] if is_fake else [nn.Parameter(self._empty(one).copy_(one)) for one in own]
         self.parts = [make(self._copies)] if self._copies else []
         """The optimizer of the copies; none for fakes on the host: without values, and its memory does not count."""
+        self._gradients: dict[Tensor, Tensor] = {}
+        """Copy on the host -> memory for its gradient, which all steps use: pinning memory takes long."""
         if not on_host:
             self.state.update({one: {"copy": copy} for one, copy in zip(weights, self._copies, strict=True)})
 
@@ -65,6 +67,11 @@ class OptimizerOfCopies(torch.optim.Optimizer):
             return torch.empty(weight.shape, dtype=weight.dtype, pin_memory=weight.is_cuda)
         return torch.empty_like(weight, dtype=torch.float32)
 
+    def _gradient_on_host(self, copy: Tensor, like: Tensor) -> Tensor:
+        if copy not in self._gradients:
+            self._gradients[copy] = self._empty(like)
+        return self._gradients[copy]
+
     def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
         if not self.parts:
             update_fakes([part_of(one.detach()) for one in self._weights])
@@ -72,7 +79,7 @@ class OptimizerOfCopies(torch.optim.Optimizer):
         used = [pair for pair in zip(self._weights, self._copies, strict=True) if pair[0].grad is not None]
         gradients = [part_of(cast(Tensor, weight.grad)) for weight, _ in used]
         for gradient, (_, copy) in zip(gradients, used, strict=True):
-            copy.grad = self._empty(gradient) if copy.grad is None else copy.grad
+            copy.grad = self._gradient_on_host(copy, gradient) if self._on_host else self._empty(gradient)
         foreach_copy([cast(Tensor, copy.grad) for _, copy in used], gradients, True)
         if self._on_host and self._weights[0].is_cuda:
             torch.cuda.current_stream().synchronize()  # the host must not read gradients that are still on their way
@@ -80,9 +87,9 @@ class OptimizerOfCopies(torch.optim.Optimizer):
             for name in ("grad_scale", "found_inf"):
                 setattr(self.parts[0], name, getattr(self, name, None))
         self.parts[0].step()
-        if not self._on_host:
-            for weight, copy in used:
-                copy.grad = None
+        for weight, copy in used:
+            copy.grad = None  # else a later step without this gradient would take it again
+            if not self._on_host:
                 self.state[weight].update(self.parts[0].state[copy])
         foreach_copy([part_of(weight.detach()) for weight, _ in used], [copy.detach() for _, copy in used], True)
 
