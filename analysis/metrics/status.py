@@ -106,8 +106,8 @@ def _cut(frame: pd.DataFrame, grid: MeasuredGrid, where: dict[str, str], fits: F
     sizes = {name: grid.axes[name] for name in table.rows if grid.axes.get(name, 1) > 1}
     if not sizes or fits([count_words(grid.rows), table]):
         return [grid]
-    # Axes along which parts of one value fit a screen; along one of more than MOST_PARTS values, parts have several.
-    fitting = [name for name, size in sizes.items() if len(table) / size <= MOST_ROWS]
+    # Along an axis of more than MOST_PARTS values, parts have several.
+    fitting = [name for name, size in sizes.items() if len(table) / size * -(-size // MOST_PARTS) <= MOST_ROWS]
     axis = min(fitting, key=sizes.__getitem__) if fitting else max(sizes, key=sizes.__getitem__)
     return grid.along(axis, MOST_PARTS)
 

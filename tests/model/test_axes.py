@@ -243,6 +243,16 @@ def test_optimizers_keep_two_one_or_hardly_any_copies_of_the_weights_and_that_is
     assert usual.step_end - muon.step_end == pytest.approx(less, rel=0.01)
 
 
+@pytest.mark.usefixtures("forget_code")
+def test_muon_updates_the_matrices_of_the_layers_of_any_model(tmp_path: Path) -> None:
+    config = of_hugging_face(tmp_path, "eager", model_type="llama")
+    step = step_of(replace(config, mode="train_step", optimizer="muon"))
+    matrices, others = (part.param_groups[0]["params"] for part in step.optimizer.parts)
+    in_layers = [one for name, one in step.model.named_parameters() if "layers." in name and one.dim() == 2]
+    assert set(map(id, matrices)) == set(map(id, in_layers))
+    assert len(matrices) + len(others) == len([*step.model.parameters()])
+
+
 @pytest.mark.parametrize(
     "change", [{"loss": "chunked"}, {"loss": "compiled"}, {"optimizer": "adafactor"}, {"optimizer": "adamw_8bit"}]
 )

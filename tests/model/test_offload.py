@@ -187,7 +187,7 @@ def test_weights_updated_on_the_host_are_those_updated_on_the_device():
     plain, moved = (TrainingStep(one, MATH_MODES["fp32"]) for one in ways)
     before = [one.detach().clone() for one in plain.model.parameters()]
     moved.model.load_state_dict(plain.model.state_dict())
-    moved.optimizer = make_optimizer(moved.model, moved.config)
+    moved.optimizer = make_optimizer(moved.model, moved.blocks, moved.config)
     moved.inputs, moved.targets = plain.inputs, plain.targets
     for number in range(3):
         for step in (plain, moved):

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from rich.cells import cell_len
 from lmsweep import analysis
 from lmsweep.analysis import api
 from tests.support.command import answer_here
+from tests.support.made_up_results import Attempts, config, samples
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 COMMAND = re.compile(r"^  (lmsweep table .*)$", flags=re.MULTILINE)
@@ -64,3 +67,12 @@ def test_the_commands_of_a_shipped_store_lead_to_all_its_results_a_screen_at_a_t
     store: str, width: int, terminal: bool
 ) -> None:
     check(store, width=width, terminal=terminal)
+
+
+def test_a_grid_is_cut_along_the_axis_whose_parts_fit_also_if_they_have_several_values(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path)
+    for contexts, batch in product(range(1, 13), range(1, 17)):
+        seconds = {"forward.time": samples(0.1 * contexts * batch, 0.001)}
+        attempts.ok(config(context_length=16 * contexts, batch_size=batch), seconds)
+    shown = screen("table", str(tmp_path), width=120, terminal=False)
+    assert shown.count("timing over context_length (12), batch_size (2): 24 ok") == 8

@@ -94,10 +94,10 @@ class OptimizerOfCopies(torch.optim.Optimizer):
         foreach_copy([part_of(weight.detach()) for weight, _ in used], [copy.detach() for _, copy in used], True)
 
 
-def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    """Return the configuration's optimizer over all trained weights. Raises UnsupportedError if a package is missing, a
-    weight has no such optimizer or the user's class shards its state over ranks, and TypeError if what the user's class
-    returns cannot step."""
+def make_optimizer(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) -> torch.optim.Optimizer:
+    """Return the configuration's optimizer over all trained weights. blocks: the model's repeated layers. Raises
+    UnsupportedError if a package is missing, a weight has no such optimizer or the user's class shards its state over
+    ranks, and TypeError if what the user's class returns cannot step."""
     if is_reference(config.optimizer):
         weights = trainable(model)
         try:
@@ -108,8 +108,9 @@ def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimiz
     if optimizer.only_matrices:
         matrices: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
-        for name, weight in model.named_parameters():
-            is_matrix_of_block = "blocks" in name and weight.dim() == 2
+        in_blocks = {id(weight) for block in blocks for weight in block.parameters()}
+        for weight in trainable(model):
+            is_matrix_of_block = id(weight) in in_blocks and weight.dim() == 2
             (matrices if is_matrix_of_block else others).append(weight)
         if not matrices:
             raise UnsupportedError(f"optimizer {config.optimizer} is for matrices in blocks, and the model has none")

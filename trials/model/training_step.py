@@ -83,7 +83,7 @@ class TrainingStep:
         self.uses_cuda_graphs = config.records_cuda_graphs
         if math_mode.has_copies:
             visits_again()
-        self.optimizer = make_optimizer(self.model, config) if config.mode == "train_step" else None
+        self.optimizer = make_optimizer(self.model, self.blocks, config) if config.mode == "train_step" else None
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
         self._micro_batches: list[VariedBatch] = []
         self._varied: Iterator[VariedBatch] = iter(())

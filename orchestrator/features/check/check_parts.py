@@ -135,7 +135,7 @@ def check_optimizer(question: Question) -> Iterator[Finding]:
         yield from check_in_ranks(question)
         return
     before = model.weight.detach().clone()
-    optimizer = make_optimizer(model, config)
+    optimizer = make_optimizer(model, [], config)
     model(torch.ones(2, 8)).sum().backward()
     try:
         optimizer.step()

@@ -84,7 +84,7 @@ class DataParallelStep:
                     **OPTIMIZERS[config.optimizer].arguments,
                 )
             elif mesh:  # dividing the model has made other parameters of its weights
-                training.optimizer = make_optimizer(training.model, config)
+                training.optimizer = make_optimizer(training.model, training.blocks, config)
 
     def mesh(self) -> Mesh:
         """The mesh of all ranks; every rank must call it."""

@@ -59,7 +59,8 @@ class ComparedStep(DataParallelStep, AlignedRank):
         if config.mode == "train_step" and shards_state(config):
             training.optimizer = users_sharded_optimizer(training.model, config)
         elif config.mode == "train_step" and is_reference(config.ddp):
-            training.optimizer = make_optimizer(training.model, config)  # its weights may be the wrapper's parameters
+            # Its weights may be the wrapper's parameters.
+            training.optimizer = make_optimizer(training.model, training.blocks, config)
 
     def whole_step(self) -> TrainingStep:
         """The step with AdamW, which has no state before its step, in place of the user's sharded optimizer."""
