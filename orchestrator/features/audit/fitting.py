@@ -71,12 +71,13 @@ def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Ques
 
 def _fitting(configs: Sequence[TrialConfig], fits: Mapping[str, _Fits]) -> list[TrialConfig]:
     kept: list[TrialConfig] = []
-    for batch in dict.fromkeys(one.micro_batch_size for one in configs):
-        for config in (one for one in configs if one.micro_batch_size == batch):
-            if batch <= fits[config.checkpointing].leanest.sure:
-                kept.append(config)
-            if batch <= fits[config.checkpointing].ours.sure:
-                break  # nobody computes again what fits
+    fit_ours: set[int] = set()  # micro-batches: nobody computes again what fits
+    for config in configs:
+        batch, fit = config.micro_batch_size, fits[config.checkpointing]
+        if batch not in fit_ours and batch <= fit.leanest.sure:
+            kept.append(config)
+        if batch <= fit.ours.sure:
+            fit_ours.add(batch)
     return kept
 
 
