@@ -226,9 +226,10 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     steps = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "environment_id", "phase"], keep="last")
     times_alone = frame[frame["workload"].isin(ALONE) & (frame["metric"] == "time")]
     times = pd.concat([steps, times_alone])
+    times = times.assign(part=times["phase"], quantity="time")
     memory = frame[frame["metric"].isin(_MEMORY)]
-    parts = [times.assign(part=times["phase"], quantity="time"), _of_model(memory), _of_attention(memory)]
-    numbers = ok_rows(pd.concat(parts, ignore_index=True))
+    memory = pd.concat([_of_model(memory), _of_attention(memory)]).sort_index()  # in the order of the store
+    numbers = ok_rows(pd.concat([times, memory], ignore_index=True))
     numbers = numbers[numbers["median"].notna()]
     if numbers.empty:
         raise RequestError("the store has no times or memory of the workloads timing, memory, attention or loss")
