@@ -61,18 +61,24 @@ def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Ques
             words = None if claim.checkpointing else f"{NOT_STATED}: none"
             return Steps(configs=plain, words=words)
         fits[config.checkpointing] = _Fits(*answers[asked].largest)
-    kept: list[TrialConfig] = []
-    for batch in dict.fromkeys(one.micro_batch_size for one in configs):
-        for config in (one for one in configs if one.micro_batch_size == batch):
-            if batch <= fits[config.checkpointing].leanest.sure:
-                kept.append(config)
-            if batch <= fits[config.checkpointing].ours.sure:
-                break  # nobody computes again what fits
+    kept = _fitting(configs, fits)
     if not kept:
         least = min(one.micro_batch_size for one in configs)
         smallest = [one for one in configs if one.micro_batch_size == least][-1]  # with checkpointing, if it may be
         return Steps(configs=(smallest,), words=_too_large(claim, smallest, fits), is_too_large=True)
     return Steps(configs=tuple(kept), words=_chosen(claim, kept, fits))
+
+
+def _fitting(configs: Sequence[TrialConfig], fits: Mapping[str, _Fits]) -> list[TrialConfig]:
+    kept: list[TrialConfig] = []
+    fit_ours: set[int] = set()  # micro-batches: nobody computes again what fits
+    for config in configs:
+        batch, fit = config.micro_batch_size, fits[config.checkpointing]
+        if batch not in fit_ours and batch <= fit.leanest.sure:
+            kept.append(config)
+        if batch <= fit.ours.sure:
+            fit_ours.add(batch)
+    return kept
 
 
 def _chosen(claim: Claim, kept: Sequence[TrialConfig], fits: Mapping[str, _Fits]) -> str | None:

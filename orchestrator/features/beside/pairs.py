@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.cell_verdicts import Table, judge, judge_clocks
+from lmsweep.analysis.comparison.claim import Claim, claim_of
 from lmsweep.analysis.comparison.compare import axes_of, places_of, thresholds
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label, labels
 from lmsweep.analysis.data.load import load
@@ -69,10 +70,13 @@ class NoCounterpartError(RequestError):
     """No result has a counterpart in the other source."""
 
 
+SideName = Literal["mine", "theirs"]
+
+
 class Side(NamedTuple):
     """The rows of one side of a comparison."""
 
-    name: Literal["mine", "theirs"]
+    name: SideName
     attempts: pd.DataFrame
     """All of `lmsweep.load(..., pooled=False)`."""
     numbers: pd.DataFrame
@@ -92,9 +96,15 @@ class Pairs(NamedTuple):
     frame: pd.DataFrame
     """Its columns are those that `paired` lists."""
     cells: pd.DataFrame
-    """What `_judged` returns, for `claim_of`; the index is that of the frame."""
+    """What `_judged` returns; the index is that of the frame."""
+    baseline: SideName
     unpaired: tuple[int, int]
     """Numbers that only this store has, and that only the other side has."""
+
+    def claim(self, rows: pd.Index, mine: str, theirs: str, *, timed: bool) -> Claim:
+        """Return what these rows claim of the side that is not the baseline. mine, theirs: what to call the sides."""
+        subject, against = (theirs, mine) if self.baseline == "mine" else (mine, theirs)
+        return claim_of(self.cells.loc[rows], subject, against, timed=timed)
 
 
 def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) -> Pairs:
@@ -144,7 +154,7 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     cells = pd.concat([_judged(table, sides, known) for _, table in tables]).sort_index()
     frame = pairs.drop(columns=["line", "line_there", "median", "low", "high"]).join(_oriented(cells, sides))
     frame = frame.rename(columns={"flags": "mine_flags", "flags_there": "theirs_flags"})
-    return Pairs(_with_wall_flags(frame), cells, unpaired)
+    return Pairs(_with_wall_flags(frame), cells, sides[0].name, unpaired)
 
 
 def _matched(mine: Side, theirs: Side, name: str) -> pd.DataFrame:
@@ -196,7 +206,7 @@ def caveats_of(flags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for word in flags if word in CAVEATS)
 
 
-def _side(name: Literal["mine", "theirs"], attempts: pd.DataFrame, rows: pd.DataFrame | None = None) -> Side:
+def _side(name: SideName, attempts: pd.DataFrame, rows: pd.DataFrame | None = None) -> Side:
     numbers = _numbers(pool(attempts) if rows is None else rows)
     have_median = attempts[attempts["median"].notna()]
     device_times = have_median[have_median["metric"] == "device_time"]
@@ -216,9 +226,10 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     steps = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "environment_id", "phase"], keep="last")
     times_alone = frame[frame["workload"].isin(ALONE) & (frame["metric"] == "time")]
     times = pd.concat([steps, times_alone])
+    times = times.assign(part=times["phase"], quantity="time")
     memory = frame[frame["metric"].isin(_MEMORY)]
-    parts = [times.assign(part=times["phase"], quantity="time"), _of_model(memory), _of_attention(memory)]
-    numbers = ok_rows(pd.concat(parts, ignore_index=True))
+    memory = pd.concat([_of_model(memory), _of_attention(memory)]).sort_index()  # in the order of the store
+    numbers = ok_rows(pd.concat([times, memory], ignore_index=True))
     numbers = numbers[numbers["median"].notna()]
     if numbers.empty:
         raise RequestError("the store has no times or memory of the workloads timing, memory, attention or loss")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.claim import MOST_UNSURE, Claim, claim_of, words
+from lmsweep.analysis.comparison.claim import MOST_UNSURE, Claim, words
 from lmsweep.analysis.comparison.compare import TONES, WIDTH
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.reference import PUBLISHED
@@ -121,36 +121,31 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     counts = f"{len(frame)} pair{'s'[: len(frame) > 1]}, ratio: theirs / mine. {unpaired}"
     return SideBySide(
         title="\n".join([*heading, counts]),
-        frame=frame, lines=_lines(pairs, is_published=is_published), claim=claim, is_published=is_published,
+        frame=frame, lines=_lines(pairs), claim=claim, is_published=is_published,
     )  # fmt: skip
 
 
-def _lines(pairs: Pairs, *, is_published: bool) -> list[Line]:
+def _lines(pairs: Pairs) -> list[Line]:
     lines, frame = [], pairs.frame
     for (machine, source, timed), rows in frame.groupby(["device_name_there", "source", frame["quantity"] == "time"]):
         sound = rows[rows["caveats"].map(len) == 0]
         counted = sound if len(sound) else rows
-        sides = ("mine", str(source)) if is_published else (str(source), "mine")  # as in `_claim`
-        claim = claim_of(pairs.cells.loc[counted.index], *sides, timed=bool(timed))
+        claim = pairs.claim(counted.index, "mine", str(source), timed=bool(timed))
         lines.append(Line(str(source), str(machine), counted, claim))
     return lines
 
 
 def _claim(pairs: Pairs, mine: str, *, is_published: bool) -> Claim | None:
-    """The claim about all times without caveats: mine against what was published, or the other store against mine.
-
-    The subject is the side that is not the baseline of the cells: see `paired` in pairs.py.
-    """
+    """The claim about all times without caveats: mine against what was published, or the other store against mine."""
     times = pairs.frame[(pairs.frame["quantity"] == "time") & (pairs.frame["caveats"].map(len) == 0)]
     if times.empty:
         return None
     if not is_published:
-        return claim_of(pairs.cells.loc[times.index], "theirs", "mine", timed=True)
+        return pairs.claim(times.index, "mine", "theirs", timed=True)
     steps = times[times["workload"] == "timing"]  # if there are none: attention or the loss
     times = steps if len(steps) else times
     hardware = times["hardware"].value_counts().index[0]
-    cells = pairs.cells.loc[times.index[times["hardware"] == hardware]]
-    return claim_of(cells, mine, f"published on {hardware}", timed=True)
+    return pairs.claim(times.index[times["hardware"] == hardware], mine, f"published on {hardware}", timed=True)
 
 
 def _row(line: Line, caveats: list[str]) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
     sides = [one.assign(operator=_operators(one)) for one in (before, after)]
     old_times, new_times = (one.groupby("operator")["time"].sum() for one in sides)
     old_times, new_times = old_times.align(new_times, fill_value=0.0)
-    gone, new = _only_first(old_times, new_times), _only_first(new_times, old_times)
+    gone, new = _only_in(old_times, new_times), _only_in(new_times, old_times)
     change = (new_times - old_times).abs().drop([*gone.index, *new.index])  # of operators on both sides
     if change.empty or gone.sum() + new.sum() > change.max():
         return _replaced(gone, new)
@@ -65,9 +65,9 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
     return f"{name} takes {abs(ratio - 1):.0%} {'longer' if ratio > 1 else 'less'}"
 
 
-def _only_first(times: "pd.Series[float]", others: "pd.Series[float]") -> "pd.Series[float]":
-    """Return the times, by operator, of those that count as gone from the other side."""
-    return times[(others <= GONE * others.sum()) & (others < GONE * times)]
+def _only_in(here: "pd.Series[float]", there: "pd.Series[float]") -> "pd.Series[float]":
+    """Return the times here, by operator, of those that count as gone there."""
+    return here[(there <= GONE * there.sum()) & (there < GONE * here)]
 
 
 def _replaced(gone: "pd.Series[float]", new: "pd.Series[float]") -> str:

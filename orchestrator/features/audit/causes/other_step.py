@@ -93,7 +93,7 @@ def offload(case: Case) -> Factors:
 def form(case: Case) -> Factors:
     """Yield the factors of other cards with the same chip. A range begins at the smaller of the predicted factor and
     the ratio of the peaks."""
-    forms = OTHER_FORMS.get(case.claim.device.name, ()) if case.run else ()
+    forms = OTHER_FORMS.get(case.claim.device.name, ())
     for name in forms:
         card = device_named(name)
         if case.run and card:

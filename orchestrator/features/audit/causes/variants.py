@@ -43,7 +43,8 @@ def offloaded_seconds(run: Run) -> tuple[float, float]:
     """Return by how many seconds a step is longer if the host keeps what forward saves, and if it keeps the
     optimizer's state and updates the weights."""
     config, device = run.config, run.rates.hardware.device
-    weights = sum(prod(shape) for one in run.operators if one.phase == "optimizer" for shape in one.shapes[:1])
+    updates = [one for one in run.operators if one.phase == "optimizer"]
+    weights = sum(prod(shape) for one in updates for shape in one.shapes[:1])  # the first operand is the weight
     saved = WHOLE_SAVED * config.batch_size * config.context_length * config.d_model * (config.num_layers or 1)
     # A gradient and a weight cross the link, one of them in 4 bytes, one in 2.
     update = weights * 6 / host_link(device) + run.rates.hardware.host_seconds("lmsweep::update_on_host", 4 * weights)
