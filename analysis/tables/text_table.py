@@ -84,7 +84,7 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     in_caption = [] if "value" in levels else [*names.values()]
     if "mode" in table.conditions and any(value.startswith("step.") for value in table.units):
         in_caption.append(f"mode {table.conditions['mode']}")  # it says how much of a training step `step` covers
-    measured = "median [95 % interval]" + " (notes below)" * bool(letters)
+    measured = f"median [95 % interval]{' (notes below)' if letters else ''}"
     measured = f"{', '.join(in_caption)}: {measured}" if in_caption else measured
     # A user's model is called by its model_code in the key `model`, so that condition would repeat it.
     models = cells["model"].unique() if "model" in table.rows else ()
