@@ -87,8 +87,7 @@ def make_ready(what: What, where: Where, how: How, *, began: float, phases: Path
 def make_planned(
     what: What, where: Where, how: How, *, will_run: bool = False, prices: Sequence[Price] = ()
 ) -> Planned:
-    """Decide about every trial. will_run: the plan will be run. prices: only checked, before memory is predicted for
-    minutes. Raises RequestError if any of it is wrong."""
+    """Decide about every trial. will_run: the plan will be run. prices: only checked, before minutes of predictions."""
     sweep, nodes = find_sweep(what, where, will_run=will_run)
     if prices:
         nodes = nodes or find_nodes(where.address, where.cluster_file, waits=will_run)

@@ -32,14 +32,7 @@ def main() -> None:
     if hears_ctrl_c:
         # Until the command starts there is nothing to clean up, so let the signal kill the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from lmsweep.orchestrator.interrupt import (
-        RayFailedError,
-        cause,
-        exit_code,
-        handle,
-        handle_termination,
-        is_terminated,
-    )
+    from lmsweep.orchestrator.interrupt import RayFailedError, cause, exit_code, handle, handle_termination
     from lmsweep.orchestrator.terminal import Output, OutputError, Wanted, say, say_warnings
     from lmsweep.trials.spec.config import RequestError
 
@@ -88,9 +81,10 @@ def main() -> None:
         say(f"lmsweep: cannot write to standard output: {error}", error=True)
         sys.exit(1)
     except (KeyboardInterrupt, SystemExit) as end:
-        if isinstance(end, SystemExit) and end.code != 128 + signal.SIGINT:
+        of_ctrl_c = 128 + signal.SIGINT
+        if isinstance(end, SystemExit) and end.code != of_ctrl_c:
             raise
-        if is_terminated():  # typer has made it the exit code of Ctrl-C, as of every KeyboardInterrupt
+        if exit_code() != of_ctrl_c:  # a signal ended it, and typer has made it a Ctrl-C
             try:
                 say(f"lmsweep: {cause()}", error=True)
             except BrokenPipeError:  # nobody reads it, as after `2>&1 | head`; Python's last flush would fail, too

@@ -75,8 +75,7 @@ def registered(
 
 @cache
 def packaged_sweeps() -> dict[str, str]:
-    """Return the YAML text of each packaged sweep, by name: those of features, too. A file of a feature that has the
-    name of one of the core's, such as `full`, adds its grids to it."""
+    """Return the YAML of each packaged sweep by name. A feature's file with the name of a core one adds its grids."""
     found: dict[str, str] = {}
     root = Path(__file__).parent
     for path in chain(sorted(root.glob("sweeps/*.yaml")), sorted(root.glob("features/*/*.yaml"))):

@@ -157,10 +157,6 @@ def cause() -> str:
     return f"ended by {_ended_by.name}" if _ended_by else "interrupted"
 
 
-def is_terminated() -> bool:
-    return _ended_by is not None
-
-
 @contextmanager
 def postpone_termination() -> Iterator[None]:
     """Inside, postpone termination signals until leaving.

@@ -110,8 +110,7 @@ def _test(rows: pd.DataFrame, judged: pd.DataFrame, variation: pd.DataFrame, tab
 
 
 def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
-    """Return the cells with the column `verdict`, all p-values corrected together by Holm's method. least: the
-    smallest difference that has a direction, for each cell."""
+    """Return the cells with their `verdict`, p-values corrected by Holm's method. least: that has a direction."""
     p, p_same = (holm(judged[name].to_numpy(float)) for name in ("p", "p_same"))
     sign = direction(judged["ratio"].to_numpy(float), p, p_same, least)  # NaN: the processes do not decide
     have = judged[["baseline", "contrast"]].notna().to_numpy()

@@ -19,12 +19,16 @@ from lmsweep.trials.statistics.mean_ratio import mean_ratio, ratio_of
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES
 
 Verdict = Literal["better", "worse", "same", "mixed", "unknown"]
+Clock = Literal["device", "wall"]
 
 BETTER, WORSE, UNDECIDED = ("faster", "less"), ("slower", "more"), ("ambiguous", HOST_LIMITED)
 
 MOST_UNSURE = 4.0
 """The mean is printed only if the ends of its interval differ by at most this factor: each end by two from the mean."""
 UNSURE = "not known to within a factor of two"
+
+LEAST_IN_PER_CENT, MOST_IN_PER_CENT = 0.5025, 1.995
+"""Gains of times between these are in per cent; rounded, they are 50 % slower and 100 % faster."""
 
 Form = Literal["sentence", "gain", "badge", "clocks", "table"]
 
@@ -39,18 +43,29 @@ class Gain(NamedTuple):
     def words(self, *, timed: bool, multiple: bool = False) -> tuple[str, str]:
         """Return `10 % faster` and `[8, 12]`, or ""; as a multiple, and from twice on, `3.1 times as fast`."""
         known = self.high - self.low > 1e-9  # more than rounding; with NaN it is False
-        # `2 times as long` says more than `50 % slower`. The limits, rounded, are 50 % slower and 100 % faster; amounts
-        # stay in per cent below 1, because there are no such words for less than half as much.
-        if multiple or not (0.5025 if timed else 0) < self.mean < 1.995:
-            factor = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
-            word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
-            return f"{factor.mean:.3g} {word}", f"[{factor.low:.3g}, {factor.high:.3g}]" if known else ""
-        word = (("slower", "faster") if timed else ("less", "more"))[int(self.mean >= 1)]
-        sign = 1 if self.mean >= 1 else -1
-        ends = sorted(sign * 100 * (end - 1) for end in (self.low, self.high))
-        places = decimals(ends[1] - ends[0]) if known else int(abs(self.mean - 1) < 0.1)
-        texts = [f"{round(end, places) + 0.0:.{places}f}" for end in ends]  # no -0
-        return f"{100 * abs(self.mean - 1):.{places}f} % {word}", f"[{', '.join(texts)}]" if known else ""
+        if multiple or self.needs_multiple(timed=timed):
+            amount, ends = self._as_multiple(timed=timed)
+        else:
+            amount, ends = self._in_per_cent(timed=timed, known=known)
+        return amount, ends if known else ""
+
+    def needs_multiple(self, *, timed: bool) -> bool:
+        """Whether a multiple says more than per cent, as `2 times as long` does. There is none for small amounts."""
+        return not (LEAST_IN_PER_CENT if timed else 0) < self.mean < MOST_IN_PER_CENT
+
+    def _as_multiple(self, *, timed: bool) -> tuple[str, str]:
+        factor, word = self, "times as fast" if timed else "times as much"
+        if timed and self.mean < 1:
+            factor, word = Gain(1 / self.mean, 1 / self.high, 1 / self.low), "times as long"
+        return f"{factor.mean:.3g} {word}", f"[{factor.low:.3g}, {factor.high:.3g}]"
+
+    def _in_per_cent(self, *, timed: bool, known: bool) -> tuple[str, str]:
+        above, below = ("faster", "slower") if timed else ("more", "less")
+        sign, word = (1, above) if self.mean >= 1 else (-1, below)
+        low, high = sorted(sign * 100 * (end - 1) for end in (self.low, self.high))
+        places = decimals(high - low) if known else int(abs(self.mean - 1) < 0.1)
+        texts = [f"{round(end, places) + 0.0:.{places}f}" for end in (low, high)]  # no -0
+        return f"{100 * abs(self.mean - 1):.{places}f} % {word}", f"[{', '.join(texts)}]"
 
 
 def decimals(width: float) -> int:
@@ -89,7 +104,7 @@ class Claim:
     interval: tuple[float, float]
     """95 % interval of the mean, on other machines if several measured it; NaN if unknown."""
     verdict: Verdict
-    clock: Literal["device", "wall"] | None
+    clock: Clock | None
     """The clock that decides; None for units other than time. Cells without its times do not count."""
     beside: Gain
     """The gain by the other clock in the same cells; NaN if there is none. Between two machines its ends are NaN."""
@@ -138,17 +153,10 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
     cells = cells[[name for name in CLAIM_COLUMNS if name in cells]]
     one_host = bool(cells["places"].map(len).max() < 2)
     of_device = cells["value"].map(is_device_time).to_numpy(bool) if timed else np.zeros(len(cells), dtype=bool)
-    clock: Literal["device", "wall"] | None = "wall" if timed else None
+    clock: Clock | None = "wall" if timed else None
     beside = Gain(np.nan)
     if timed and one_host and "device_verdict" in cells:
-        by_clock = ({name: cells[f"{clock}_{name}"] for name in CLAIMED} for clock in CLOCKS)
-        wall, device = (_mean_of(cells.assign(**columns), one_host=True, timed=True) for columns in by_clock)
-        clock = deciding(wall.verdict, device.verdict)
-        mean_differs = wall.gain.low > 1 or wall.gain.high < 1
-        # Too few cells differ by wall time, but their mean does. If device times are the same, a slow host may be why.
-        if mean_differs and wall.verdict == "unknown" and device.verdict != "same":
-            wall, clock = wall._replace(verdict="better" if wall.gain.low > 1 else "worse"), "wall"
-        mean, beside = (wall, device.gain) if clock == "wall" else (device, wall.gain)
+        mean, clock, beside = _by_deciding_clock(cells)
     elif of_device.any():  # between machines the cells without device times do not count
         mean, clock = _mean_of(cells, cells[of_device], one_host=one_host, timed=True), "device"
         beside = _mean_by_wall(cells[of_device])
@@ -181,6 +189,17 @@ class _Mean(NamedTuple):
     """The smallest and the largest gain, if cells differ."""
     counts: Counter[str]
     verdict: Verdict
+
+
+def _by_deciding_clock(cells: pd.DataFrame) -> tuple[_Mean, Clock, Gain]:
+    """Return the mean by the clock that decides on one host, which clock that is, and the gain by the other."""
+    by_clock = ({name: cells[f"{clock}_{name}"] for name in CLAIMED} for clock in CLOCKS)
+    wall, device = (_mean_of(cells.assign(**columns), one_host=True, timed=True) for columns in by_clock)
+    # Too few cells differ by wall time, but their mean may. If device times are the same, a slow host may be why.
+    if wall.verdict == "unknown" and device.verdict != "same" and (wall.gain.low > 1 or wall.gain.high < 1):
+        wall = wall._replace(verdict="better" if wall.gain.low > 1 else "worse")
+    decides = deciding(wall.verdict, device.verdict)
+    return (wall, decides, device.gain) if decides == "wall" else (device, decides, wall.gain)
 
 
 def _mean_by_wall(cells: pd.DataFrame) -> Gain:
@@ -227,7 +246,7 @@ def words(claim: Claim, form: Form = "sentence") -> str:
     form: `sentence` is complete; `gain` follows `A is`, unless the host hides it; `badge` has no interval; `clocks`
     gives each clock; `table` adds the number of cells.
     """
-    amount, ends = claim.amount
+    amount, _ = claim.amount
     is_clear = claim.verdict in ("better", "worse") and amount != UNSURE
     if form == "table":
         return _in_table(claim)
@@ -237,17 +256,24 @@ def words(claim: Claim, form: Form = "sentence") -> str:
         return _of_both_clocks(claim, form)
     if form == "clocks":
         return _by_clock(claim)
-    if is_clear:
-        joint = "as" if "times as" in amount else "than"
-        gain = "; ".join(filter(None, (f"{amount} {joint} {claim.against} {ends}".rstrip(), _range(claim))))
-        return gain if form == "gain" else f"{claim.subject} {'is' if claim.clock else 'needs'} {gain}"
+    return _clear_words(claim, form) if is_clear else _undecided_words(claim, form)
+
+
+def _clear_words(claim: Claim, form: Form) -> str:
+    amount, ends = claim.amount
+    joint = "as" if "times as" in amount else "than"
+    gain = "; ".join(filter(None, (f"{amount} {joint} {claim.against} {ends}".rstrip(), _range(claim))))
+    return gain if form == "gain" else f"{claim.subject} {'is' if claim.clock else 'needs'} {gain}"
+
+
+def _undecided_words(claim: Claim, form: Form) -> str:
     undecided = _undecided(claim) or UNSURE
     if form == "gain":
         return undecided
     if claim.verdict == "same":
         return f"{claim.subject} and {claim.against}: {undecided}"
-    is_listed = claim.verdict == "unknown" and (claim.scope.cells > 1 or {*claim.scope.verdicts} - {*UNDECIDED})
-    counts = f" ({count_words(claim)})" if is_listed else ""
+    has_counts = claim.verdict == "unknown" and (claim.scope.cells > 1 or {*claim.scope.verdicts} - {*UNDECIDED})
+    counts = f" ({count_words(claim)})" if has_counts else ""
     return f"{claim.subject} against {claim.against}: {undecided}{counts}"
 
 
@@ -321,15 +347,15 @@ def _time(gain: Gain) -> tuple[str, str]:
 
 def _range(claim: Claim) -> str:
     """Return `each 6 to 17 % faster` if cells differ, else nothing."""
-    ends = claim.scope.cells_differ
-    if not ends:
+    if not claim.scope.cells_differ:
         return ""
-    for multiple in (False, True):  # `8 % faster to 2 times as fast` would be in two units
-        low, high = (Gain(end).words(timed=claim.clock is not None, multiple=multiple)[0] for end in ends)
-        if ("times" in low) == ("times" in high):
-            break
-    if ends[1] < 1:  # less and slower: the smaller difference first
-        low, high = high, low
+    ends, timed = [Gain(end) for end in claim.scope.cells_differ], claim.clock is not None
+    if ends[1].mean < 1:  # less and slower: the smaller difference first
+        ends.reverse()
+    multiple = any(
+        end.needs_multiple(timed=timed) for end in ends
+    )  # `8 % faster to 2 times as fast` would be in two units
+    low, high = (end.words(timed=timed, multiple=multiple)[0] for end in ends)
     number, unit = low.split(" ", 1)
     return f"each {number if high.endswith(unit) else low} to {high}"
 

@@ -53,9 +53,8 @@ class ApartError(RequestError):
 
 
 def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFrame:
-    """Return a row for each value of each process, and for each failure. whole: the rows of both sides; their column
-    `side` is 0 or 1. values: None selects the values that tables show by default. Raises RequestError if there are no
-    rows, and for a derived value."""
+    """Return a row for each value of each process, and for each failure. whole: the rows of both sides, `side` 0 or 1.
+    values: None are those that tables show by default. Raises RequestError without rows, and for a derived value."""
     if whole.empty:
         raise RequestError("there is nothing to compare: neither side has any results")
     for value in values or ():
@@ -76,8 +75,7 @@ FEWEST_WARMUP = 2
 
 
 def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
-    """Return these keys, all keys that they determine, and the numbers of steps that have one value on each side: these
-    change how exactly a median is known, and not the median."""
+    """Return these keys, all that they determine, and numbers of steps of one value a side: no median depends on it."""
     if "device_name" in names and cells["device"].nunique() > 1:  # a CPU against a GPU
         names = (*names, "device")
     for name in STEPS:

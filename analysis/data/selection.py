@@ -223,14 +223,10 @@ def how_counted(rows: pd.DataFrame) -> str:
     words = MEANING[used.pop()] if len(used) == 1 else None
     words = words or f"{MEANING['hardware']}; models of your own by the model convention"
     hidden = "; pairs of positions outside a window or between documents count too"
-    return words + (hidden if _may_hide_pairs(rows[rows["flops_convention"] == "model"]) else "")
-
-
-def _may_hide_pairs(rows: pd.DataFrame) -> bool:
-    """Return whether attention of some rows may be limited to a window or a document."""
-    if any(rows[name].notna().any() for name in ("window", "lengths") if name in rows):
-        return True
-    return "model_code" in rows and bool(rows["model_code"].astype(str).str.startswith(HUGGING_FACE).any())
+    counted = rows[rows["flops_convention"] == "model"]
+    may_hide = counted[["window", "lengths"]].notna().any(axis=None)
+    may_hide = may_hide or counted["model_code"].astype(str).str.startswith(HUGGING_FACE).any()  # it may have windows
+    return words + (hidden if may_hide else "")
 
 
 def with_above_peak(flags: pd.Series, mfu: pd.Series, devices: pd.Series) -> pd.Series:

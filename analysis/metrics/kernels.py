@@ -24,16 +24,17 @@ _KERNELS = {
 """Names of such kernels, for launches whose operator is unknown, as in a compiled graph."""
 
 _PADDING = re.compile(
-    r"^void |\(anonymous namespace\)::|at::native::|<unnamed>::|\(int\)|\(.*\)$"
-    r"|cutlass::Kernel\d?<|(?<=align\d)>|tilesize|_(?:warpgroupsize|knob_)\w*$"
+    r"^void |\(anonymous namespace\)::|at::native::|<unnamed>::"
+    r"|\(int\)|\(.*\)$"  # a cast among the template's parameters; the arguments
+    r"|cutlass::Kernel\d?<|(?<=align\d)>"  # cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x64_16x6_tn_align4>
+    r"|tilesize|_(?:warpgroupsize|knob_)\w*$"  # sm90_xmma_gemm_f32f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_...
 )
 """Pieces of a name that say nothing about what the kernel computes."""
 _GENERIC = re.compile(r"(\w*(?:elementwise|reduce|multi_tensor_apply))_kernel<")
-_WORK = re.compile(
-    r"\b(?!BinaryFunctor|[AB]?UnaryFunctor|gpu_kernel|func_wrapper)"
-    r"(\w*?(?:Functor\w*|_functor|Ops|(?=_kernel_cuda)|(?=_kernel_impl)))(?:_kernel_cuda|_kernel_impl)?\b"
-)
-"""The operation of a generic PyTorch kernel: the innermost of its template parameters names it."""
+_WRAPPERS = ("BinaryFunctor", "UnaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "gpu_kernel", "func_wrapper")
+"""Template parameters of generic kernels that wrap the operation."""
+_OF_OPERATION = ("_functor", "Ops", "_kernel_cuda", "_kernel_impl")
+"""What names of operations end with, if they have no `Functor` in them."""
 
 MOST_LETTERS = 40
 _KEPT = (MOST_LETTERS - len("...")) // 2
@@ -78,8 +79,15 @@ def short_name(kernel: str) -> str:
 
     A generic kernel of PyTorch is named by its operation, as in `elementwise MulFunctor`.
     """
-    generic, work = _GENERIC.search(kernel), _WORK.findall(kernel)
-    name = f"{generic[1]} {work[-1]}" if generic and work else _PADDING.sub("", kernel).strip() or kernel
+    generic, operation = _GENERIC.search(kernel), _operation(kernel)
+    name = f"{generic[1]} {operation}" if generic and operation else _PADDING.sub("", kernel).strip() or kernel
     if len(name) > MOST_LETTERS:
         name = name.split("<")[0] or name
     return name if len(name) <= MOST_LETTERS else f"{name[: _KEPT + 1]}...{name[-_KEPT:]}"
+
+
+def _operation(kernel: str) -> str | None:
+    """Return the operation of a generic PyTorch kernel: the innermost of its template parameters names it."""
+    words = [word for word in re.findall(r"\w+", kernel) if not word.startswith(_WRAPPERS)]
+    named = [word for word in words if "Functor" in word or word.endswith(_OF_OPERATION)]
+    return re.sub("_kernel_(cuda|impl)$", "", named[-1]) if named else None

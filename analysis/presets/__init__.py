@@ -80,8 +80,7 @@ def make_preset(
     flops: FlopConvention | None = None,
 ) -> Table | Listing:
     """Return the preset table of a store. where: conditions, as in `lmsweep.analysis.pivot`; flops: None is `model`.
-    Raises RequestError for an unknown table, for a convention that changes nothing in it, and if the store has no such
-    results."""
+    Raises RequestError for an unknown table, a convention that changes nothing in it, and without such results."""
     known = presets()
     if name not in known:
         raise RequestError(f"--preset {name}: no such table{choices(name, known)}")

@@ -52,8 +52,7 @@ def _published() -> pd.DataFrame:
 
 def in_no_store() -> pd.DataFrame:
     """Return what the reports state that is no result of a store: sums, dtypes, parameter counts, kernels, numbers that
-    repeat others or follow from them, and cells without a number. Columns as in `published`, and `number`, the place
-    among all."""
+    repeat others or follow from them, and cells without a number. Columns as in `published`, and `number`."""
     with files(__name__).joinpath("published.parquet").open("rb") as file:
         return pd.read_parquet(file)
 

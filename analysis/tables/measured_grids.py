@@ -57,17 +57,16 @@ def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, texts: dict[str, pd
     """Return the grid of these rows, some of `results`. texts: `_texts(results)`, where it is known."""
     texts = texts or _texts(results)
     values = {name: {*text[rows.index]} for name, text in texts.items()}
-    masks = {name: texts[name].isin(wanted).to_numpy() for name, wanted in values.items()}
-    # Keys by which a condition excludes results. It can list several values only if none contains a comma: else it is
-    # left out, and the table shows further results.
-    can_list = {name: len(texts_of) == 1 or "," not in "".join(texts_of) for name, texts_of in values.items()}
-    kept = [name for name in masks if can_list[name] and not masks[name].all()]
+    # A condition can list several values only if none contains a comma: else the table shows further results.
+    listed = {name: wanted for name, wanted in values.items() if len(wanted) == 1 or "," not in "".join(wanted)}
+    masks = {name: texts[name].isin(wanted).to_numpy() for name, wanted in listed.items()}
+    conditions = {name: mask for name, mask in masks.items() if not mask.all()}
     # Drop each condition without which the others select the same rows; that on the workload, the first, is tried last.
-    for name in reversed(kept):
-        others = [masks[other] for other in kept if other != name]
+    for name in reversed([*conditions]):
+        others = [mask for other, mask in conditions.items() if other != name]
         if np.logical_and.reduce([np.ones(len(results), dtype=bool), *others]).sum() == len(rows):
-            kept.remove(name)
-    where = {name: ",".join(readings(rows, name)) for name in kept}
+            del conditions[name]
+    where = {name: ",".join(readings(rows, name)) for name in conditions}
     axes = {str(name): codes.nunique() for name, codes in _codes(rows).items()}
     return MeasuredGrid(rows=rows, axes=axes, where=where)
 
@@ -82,26 +81,36 @@ def _slices(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
     Results that lie in no grid are divided again, or are one grid if none was found.
     """
-    left, codes = np.ones(len(rows), dtype=bool), _codes(rows).to_numpy()
-    # A result lies on an axis if another one differs from it in this key alone. Where two grids cross, it lies on the
-    # axes of both.
-    sizes = [_group_sizes(np.delete(codes, axis, axis=1)) for axis in range(codes.shape[1])]
-    lies_on = np.array(sizes).reshape(codes.shape[::-1]).T > 1
-    grids: dict[bytes, NDArray[np.bool_]] = {}
-    # One result is tried for all that lie on the same axes and have the same values of the other keys.
-    kinds = np.unique(np.where(lies_on, -1, codes), axis=0, return_index=True)[1]
-    for place in kinds if len(kinds) <= MOST_KINDS else ():
-        # Its grid: the results that lie on its axes and equal it in all other keys, then all with the values of these.
-        inside = (lies_on >= lies_on[place]).all(axis=1) & (lies_on[place] | (codes == codes[place])).all(axis=1)
-        inside = np.logical_and.reduce([np.isin(column, column[inside]) for column in codes.T])
-        combinations = np.prod([len(np.unique(column[inside])) for column in codes.T])
-        if lies_on[place].any() and inside.sum() >= LEAST_FILLED * combinations:
-            grids[inside.tobytes()] = inside
-    while grids and (left & (best := max(grids.values(), key=lambda inside: (left & inside).sum()))).any():
+    left, grids = np.ones(len(rows), dtype=bool), _candidates(_codes(rows).to_numpy())
+    while grids:
+        best = max(grids, key=lambda inside: int((left & inside).sum()))
+        if not (left & best).any():
+            break
         yield rows[best]
         left = left & ~best
     if left.any():
         yield from [rows] if left.all() else _slices(rows[left])
+
+
+def _candidates(codes: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
+    """Return the results of each grid that is found, as masks. codes: of shape (results, keys)."""
+    # A result lies on an axis if another one differs from it in this key alone: of (a, 1), (a, 2), (b, 3) the first two
+    # lie on the second axis. Where two grids cross, a result lies on the axes of both.
+    lies_on = np.zeros(codes.shape, dtype=bool)
+    for axis in range(codes.shape[1]):
+        lies_on[:, axis] = _group_sizes(np.delete(codes, axis, axis=1)) > 1
+    # One result is tried for all that lie on the same axes and have the same values of the other keys.
+    kinds = np.unique(np.where(lies_on, -1, codes), axis=0, return_index=True)[1]
+    grids: dict[bytes, NDArray[np.bool_]] = {}
+    for place in kinds if len(kinds) <= MOST_KINDS else ():
+        axes = lies_on[place]
+        # Its grid: the results that lie on its axes and equal it in all other keys, then all with the values of these.
+        inside = (lies_on >= axes).all(axis=1) & (axes | (codes == codes[place])).all(axis=1)
+        inside = np.logical_and.reduce([np.isin(column, column[inside]) for column in codes.T])
+        combinations = np.prod([len(np.unique(column[inside])) for column in codes.T])
+        if axes.any() and inside.sum() >= LEAST_FILLED * combinations:
+            grids[inside.tobytes()] = inside
+    return [*grids.values()]
 
 
 def _codes(rows: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from io import StringIO
 from itertools import groupby
 from textwrap import fill, wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from rich.box import Box
@@ -37,6 +37,12 @@ STYLES: dict[Tone, str] = {"good": "green", "bad": "red", "unclear": "yellow", "
 
 RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 """A line below the header alone."""
+
+
+class _Column(NamedTuple):
+    header: list[str]  # of several levels
+    texts: list[str]
+    holds_words: bool
 
 
 def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str], str] = str) -> Text:
@@ -118,48 +124,48 @@ def _parts(cells: pd.DataFrame, words: tuple[str, ...], width: int) -> Iterator[
 def _least_width(cells: pd.DataFrame, words: tuple[str, ...], *, wraps: bool = False, breaks: bool = True) -> int:
     """Return the table's smallest width. wraps: keys and words are wrapped. breaks: headers have several lines."""
     width = -len(GAP)  # there is none after the last column
-    for header, texts, is_text in _columns(cells, words):
+    for header, texts, holds_words in _columns(cells, words):
         pieces = [piece.strip() for level in header for piece in re.split(r"(?<=[_ ])" if breaks else "$", level)]
         most = max(map(cell_len, texts), default=0)
-        if wraps and is_text:
+        if wraps and holds_words:
             most = min(most, max([LEAST_TEXT_WIDTH, *(cell_len(word) for text in texts for word in text.split())]))
         width += max(most, *map(cell_len, pieces)) + len(GAP)
     return width
 
 
-def _columns(cells: pd.DataFrame, words: tuple[str, ...]) -> list[tuple[list[str], list[str], bool]]:
-    """Return for each column, row keys first: the levels of its header, its texts, and whether it holds words."""
-    keys, levels = axis_names(cells.index), axis_names(cells.columns)
-    is_listing = levels == [""]  # its columns have names beside those of the keys, and no keys of their own
-    corner = [[*([""] * (0 if is_listing else len(levels))), name] for name in keys]
-    if not is_listing:
-        corner[-1] = [*levels, keys[-1]]
-    found = [
-        (header, list(texts), True)
-        for header, texts in zip(corner, zip(*_labels(cells.index), strict=True), strict=True)
-    ]
+def _columns(cells: pd.DataFrame, words: tuple[str, ...]) -> list[_Column]:
+    """Return the columns, row keys first."""
+    corner = _corner(axis_names(cells.index), axis_names(cells.columns))
+    of_keys = zip(corner, zip(*_labels(cells.index), strict=True), strict=True)
+    found = [_Column(header, [*texts], holds_words=True) for header, texts in of_keys]
+    below = [""] * (len(corner[0]) - cells.columns.nlevels)  # beside the names of row keys
     for place, label in enumerate(_labels(cells.columns)):
-        header = [*label, *([] if is_listing else [""])]
-        found.append((header, cells.iloc[:, place].to_list(), label[0] in words))
+        found.append(_Column([*label, *below], cells.iloc[:, place].to_list(), holds_words=label[0] in words))
     return found
+
+
+def _corner(keys: list[str], levels: list[str]) -> list[list[str]]:
+    """Return the header of each row key. Names of column keys stand above the last one; a listing has no such keys."""
+    if levels == [""]:
+        return [[name] for name in keys]
+    return [*([*[""] * len(levels), name] for name in keys[:-1]), [*levels, keys[-1]]]
 
 
 def _drawn(cells: pd.DataFrame, words: tuple[str, ...], tones: dict[str, Tone], width: int) -> Text:
     columns = _columns(cells, words)
     wraps = _least_width(cells, words) > width
     is_plain = _least_width(cells, words, breaks=False) <= width
-    widths = [
-        max([0, *map(cell_len, texts), *(map(cell_len, header) if is_plain else ())]) for header, texts, _ in columns
-    ]
+    seen = [(*one.texts, *(one.header if is_plain else ())) for one in columns]
+    widths = [max(map(cell_len, texts), default=0) for texts in seen]
     drawing = Drawing(box=RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="", style="dim")
-    for (_, _, is_text), lines in zip(columns, _headers([one[0] for one in columns], widths), strict=True):
+    for column, lines in zip(columns, _headers([one.header for one in columns], widths), strict=True):
         drawing.add_column(
             Text("\n".join(lines)),
-            justify="left" if is_text else "right",
-            no_wrap=not (wraps and is_text),
+            justify="left" if column.holds_words else "right",
+            no_wrap=not (wraps and column.holds_words),
             overflow="fold",
         )
-    for row in zip(*(texts for _, texts, _ in columns), strict=True):
+    for row in zip(*(one.texts for one in columns), strict=True):
         drawing.add_row(*(Text(text, STYLES[tone] if (tone := tones.get(text.split(" (")[0])) else "") for text in row))
     console = Console(width=width, file=StringIO(), legacy_windows=False)
     return Text.assemble(*((one.text, one.style or "") for one in console.render(drawing)))

@@ -80,15 +80,11 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     written = cells.assign(text=pd.Series(texts, cells.index, dtype=object))
     wide = replace(table, cells=written).wide("text", escape(NO_VALUE))
     names = {value: f"{value} ({units[value].name})" if value in units else value for value in table.units}
-    keys: list[Any] = wide.columns.to_list()
-    columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(wide.columns)
-    in_caption: list[str] = []  # what all cells have in common and the caption names
-    if len(names) == 1 and len(levels) > 1:  # a single value, which then is in no column's name
-        in_caption += names.values()
-        columns, levels = [key[:-1] for key in columns], levels[:-1]
+    columns, levels = _column_heads(wide, names)
+    in_caption = [] if "value" in levels else [*names.values()]
     if "mode" in table.conditions and any(value.startswith("step.") for value in table.units):
         in_caption.append(f"mode {table.conditions['mode']}")  # it says how much of a training step `step` covers
-    measured = "median [95 % interval]" + " (notes below)" * bool(letters)
+    measured = f"median [95 % interval]{' (notes below)' if letters else ''}"
     measured = f"{', '.join(in_caption)}: {measured}" if in_caption else measured
     # A user's model is called by its model_code in the key `model`, so that condition would repeat it.
     models = cells["model"].unique() if "model" in table.rows else ()
@@ -104,6 +100,15 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     )
 
 
+def _column_heads(wide: pd.DataFrame, names: Mapping[str, str]) -> tuple[list[tuple[Any, ...]], list[str]]:
+    """Return the keys of each column and what they are called: without a single value, which the caption names."""
+    keys: list[Any] = wide.columns.to_list()
+    levels = axis_names(wide.columns)
+    if len(names) == 1 and len(levels) > 1:
+        return [key[:-1] for key in keys], levels[:-1]
+    return [(*key[:-1], names[key[-1]]) for key in keys], levels
+
+
 def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     frame, escape = listing.frame, markup.escape
     intervals = [f"{name}{end}" for name in listing.units for end in (LOW, HIGH)]
@@ -111,22 +116,20 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     without_column = {*listing.keys, "status", *intervals, *sources}  # they are in other cells, or in notes
     shown = [name for name in frame.columns if name not in without_column]
     footnotes = listing.footnotes or {shown[0]: tuple(name for name in ("flags", "reason") if name in frame)}
-    noted = {name: _footnotes(frame, columns) for name, columns in footnotes.items() if columns}
+    noted = {name: _footnotes(frame, named) for name, named in footnotes.items() if named}
     letters = _letters(word for of_lines in noted.values() for words in of_lines for word in words)
     units = {}
     for name, unit in listing.units.items():
-        columns = listing.together if name in listing.together else (name,)
-        units[name] = choose_unit(unit, frame[list(columns)].to_numpy(float, na_value=np.nan).ravel())
-    texts = [_column_texts(listing, name, units.get(name), escape) for name in shown]
+        together = listing.together if name in listing.together else (name,)
+        units[name] = choose_unit(unit, frame[list(together)].to_numpy(float, na_value=np.nan).ravel())
+    texts = {name: _column_texts(listing, name, units.get(name), escape) for name in shown}
     for line, status in enumerate(frame.get("status", ())):
         if not is_null(status) and status != Status.OK:  # a line without numbers says how its trial ended
-            texts[0][line] = escape(status)
+            texts[shown[0]][line] = escape(status)
     for name, of_lines in noted.items():
-        for line, words in enumerate(of_lines):
-            if words:
-                marks = ", ".join(sorted({letters[word] for word in words}))
-                texts[shown.index(name)][line] += markup.mark.format(marks)
-    cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
+        marks = [_mark(words, letters, markup) for words in of_lines]
+        texts[name] = [text + mark for text, mark in zip(texts[name], marks, strict=True)]
+    cells = pd.DataFrame(texts, dtype=object)
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
     heads = _labels([(name,) for name in names], [""], escape)
     lines = _labels(frame[listing.keys].itertuples(index=False), listing.keys, escape)
@@ -188,7 +191,6 @@ def _cell(
     letters: dict[str, str],
     markup: Markup,
 ) -> str:
-    notes = sorted({letters[word] for word in (*flags, *filter(None, [reason]))})
     if status != Status.OK:
         text = markup.escape(status)
     elif reason:
@@ -196,7 +198,13 @@ def _cell(
     else:
         assert unit is not None, "a value that has numbers has a unit"
         text = markup.escape(_number(median, low, high, unit))
-    return text + (markup.mark.format(", ".join(notes)) if notes else "")
+    return text + _mark([*flags, reason], letters, markup)
+
+
+def _mark(words: Iterable[str], letters: dict[str, str], markup: Markup) -> str:
+    """Return the letters of the notes on these flags and reasons; empty without any."""
+    found = sorted({letters[word] for word in words if word})
+    return markup.mark.format(", ".join(found)) if found else ""
 
 
 def _number(median: float, low: float, high: float, unit: Unit) -> str:

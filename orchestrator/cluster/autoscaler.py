@@ -72,16 +72,7 @@ def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: st
             if gpus:
                 name = names[-1] if names else "GPU"
                 environments["cuda"] = _unseen(some, f"{name} (not started)", cpus, name)
-            found.append(
-                Node(
-                    cpus=cpus,
-                    gpus=gpus,
-                    names=names,
-                    environments=environments,
-                    started=False,
-                    count=more,
-                )
-            )
+            found.append(Node(cpus=cpus, gpus=gpus, names=names, environments=environments, started=False, count=more))
     return found
 
 

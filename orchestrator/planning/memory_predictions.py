@@ -65,8 +65,7 @@ class Predictions:
     predicts each trial, at once; in a large one only what decides which trials fit, once `bound` names the devices."""
 
     def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False, operators: bool = False) -> None:
-        """least: a trial that needs fewer bytes is not predicted. each: not FEW but MOST trials are predicted one by
-        one. operators: those of steps on GPUs are asked for, too."""
+        """least: bytes; no smaller trial is predicted. each: up to MOST are, not FEW. operators: of steps, too."""
         self._digest = cache(code_digest)
         self._keys: dict[tuple[TrialConfig, Subject], str] = {}
         self._wanted: dict[str, Question] = {}

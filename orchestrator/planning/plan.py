@@ -220,9 +220,6 @@ class Decision(NamedTuple):
     """What later trials can rely on, for these workloads."""
 
 
-Decider = Callable[[Question], Decision | None]
-
-
 def shared(asked: Question) -> Decision | None:
     """Workloads that earlier trials measure, under another name of the same device."""
     promised = tuple(
@@ -308,7 +305,7 @@ def run(asked: Question) -> Decision | None:
     return Decision(workloads, tuple(planned), promise)
 
 
-DECIDERS: tuple[Decider, ...] = (shared, stored, nowhere, unsupported, too_large, run)
+DECIDERS: tuple[Callable[[Question], Decision | None], ...] = (shared, stored, nowhere, unsupported, too_large, run)
 """In this order, each decides about the workloads that those before it left open."""
 
 

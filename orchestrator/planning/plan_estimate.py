@@ -165,8 +165,7 @@ def is_one_machine(nodes: Sequence[Node]) -> bool:
 
 
 def _side_by_side(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], *, in_turns: bool) -> float:
-    """Return how long these trials take, side by side where there is room. seconds: of each, by its index. in_turns:
-    trials of different placements do not run at the same time."""
+    """Return how long trials take, side by side where there is room; in_turns: not those of different placements."""
     by_placement: dict[Placement, list[float]] = defaultdict(list)
     for one in trials:
         by_placement[one.required_placement].append(seconds[one.index])

@@ -85,8 +85,7 @@ class StepEstimates:
         network: Network | None = None,
         trainer: str | None = None,
     ) -> None:
-        """store: its measurements of a GPU replace the rates that ship. network: between nodes. trainer: that of
-        `StepEstimate.others`; None: all public ones."""
+        """store: its rates replace those that ship. network: between nodes. trainer: whose steps `others` are."""
         self._own_attentions = OwnAttentions(store)
         self._rates = DeviceRates(store)
         self._predictions = predictions

@@ -83,8 +83,7 @@ def is_modelled(config: TrialConfig, workload: Workload) -> bool:
 
 
 def needs_operators(trial: Trial) -> bool:
-    """Return whether only the operators of a trial on GPUs tell its time: those of the user's own code, and of ranks,
-    which communicate. No closed form knows these."""
+    """Return whether only operators tell a trial's time: on GPUs, of the user's own code, and of ranks."""
     config = trial.config
     of_model = [one for one in map(workload_named, trial.workloads) if one.holds == "model"]
     needed = any(config.world_size > 1 or not is_modelled(config, one) for one in of_model)

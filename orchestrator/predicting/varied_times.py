@@ -26,8 +26,6 @@ PLANNING = (0.070, 0.080)
 need none (PyTorch 2.11 with cuDNN 9.19 beside an H200, docs/lab/2026-11-27-new-shapes.md)."""
 PLANNING_HOSTS = (0.6, 2.0)
 """Least and most of that: single shapes took 0.65 to 1.3 times as long, and other hosts may be slower."""
-ShapeOperators = Mapping[Shape, Operators]
-"""Shape -> the operators of its step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +56,7 @@ class VariedTimes:
 
 
 def varied_times(
-    config: TrialConfig, known: ShapeOperators, rates: Rates, count: int, trainer: str | None = None
+    config: TrialConfig, known: Mapping[Shape, Operators], rates: Rates, count: int, trainer: str | None = None
 ) -> VariedTimes:
     """Return the first `count` steps of a configuration, each as long as its slowest rank's. known: the operators of
     some shapes of batches; those of all other shapes follow from them."""

@@ -30,8 +30,7 @@ class Chooser(Protocol):
 
 
 class Gate:
-    """Admits trials until the first Ctrl-C closes it; a second raises KeyboardInterrupt. One thread asks for admission
-    while another reports which trials have ended."""
+    """Admits trials until the first Ctrl-C closes it; a second raises KeyboardInterrupt. Two threads use it."""
 
     def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None], budget: float = 0.0) -> None:
         """until: time.monotonic() by which all trials must have ended; None: no limit. budget: all seconds given."""

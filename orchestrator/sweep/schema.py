@@ -53,9 +53,6 @@ grids:
     fixed: {device: cuda, batch_size: 4}"""
 """The example in error messages."""
 
-SIZE_FIELDS = ("memory_budget",)
-"""Amounts of memory, for which a unit may be written."""
-
 _DEVICE = re.compile(r"cpu|mps|xpu|cuda(:(\*|[A-Za-z0-9-]+))?")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 HINTS = get_type_hints(TrialConfig)
@@ -176,7 +173,7 @@ def _type_of(name: str) -> Any:
     if name in AUTO_FIELDS:
         auto_or_number = WrapValidator(lambda value, validated: value if value == "auto" else validated(value))
         return Annotated[int, _within_limits(name), auto_or_number]
-    if name in SIZE_FIELDS:
+    if name == "memory_budget":  # an amount of memory, for which a unit may be written
         return Annotated[HINTS[name], _within_limits(name), WrapValidator(_size)]
     return Annotated[HINTS[name], _within_limits(name)]
 

@@ -100,26 +100,27 @@ def _field_of(key: object) -> str | None:
 
 
 def _of_unknown_key(path: KeyPath, value: object) -> str:
-    *above, key = path  # such as grids, 0, axes, NAME
-    if not above and (key in GridFile.model_fields or key in CONFIG_FIELDS or known_elsewhere(key, CONFIG_FIELDS)):
-        return "belongs in a grid"
-    if len(path) == 3 and path[0] == "grids" and (field := _field_of(key)):
-        named = "" if key == field else f", {field} here"
-        if isinstance(value, list):
-            return f"is an axis{named}; move it below axes"
-        return f"is a field{named}; move it below fixed, or with several values below axes"
-    # YAML reads {1, 2} as a mapping with the keys 1 and 2, and {range(1, 9)} as one with the keys `range(1` and `9)`.
-    if len(path) > 2 and above[-1] in VARYING and re.fullmatch(r"[\d.]+|.*\)", str(key)):
-        return "is not an axis; several values go in brackets, as in batch_size: [1, 2, 4]"
-    names = [step for step in above if isinstance(step, str)]
-    if not names or names[-1] == "grids":
-        words: Iterable[str] = GridFile.model_fields if names else SweepFile.model_fields
-        if not names and isinstance(value, dict | list) and not nearest(key, words):
-            return f"unknown key; begin its name with x- if it only holds anchors{choices(key, words)}"
-        return _unknown("key", key, words)
-    if names[-1] == "model":
-        return _unknown("dimension", key, DIMENSIONS)
-    return _unknown("axis" if names[-1] in VARYING else "field", key, FIELDS)
+    match path:
+        case (key,):
+            words = SweepFile.model_fields
+            if key in GridFile.model_fields or key in CONFIG_FIELDS or known_elsewhere(key, CONFIG_FIELDS):
+                return "belongs in a grid"
+            if isinstance(value, dict | list) and not nearest(key, words):
+                return f"unknown key; begin its name with x- if it only holds anchors{choices(key, words)}"
+            return _unknown("key", key, words)
+        case ("grids", int(), key):
+            if not (field := _field_of(key)):
+                return _unknown("key", key, GridFile.model_fields)
+            named = "" if key == field else f", {field} here"
+            if isinstance(value, list):
+                return f"is an axis{named}; move it below axes"
+            return f"is a field{named}; move it below fixed, or with several values below axes"
+        # YAML reads {1, 2} as a mapping with the keys 1 and 2, and {range(1, 9)} as one with `range(1` and `9)`.
+        case ("grids", int(), "axes" | "zip", key) if re.fullmatch(r"[\d.]+|.*\)", str(key)):
+            return "is not an axis; several values go in brackets, as in batch_size: [1, 2, 4]"
+        case (*_, "model", key) | (*_, "model", int(), key):
+            return _unknown("dimension", key, DIMENSIONS)
+    return _unknown("axis" if path[-2] in VARYING else "field", path[-1], FIELDS)
 
 
 def _message(error: Any, path: KeyPath) -> str:

@@ -180,11 +180,7 @@ def short_values(configs: Sequence[TrialConfig]) -> dict[str, dict[object, str]]
     return found
 
 
-def describe(
-    config: TrialConfig,
-    names: Sequence[str],
-    short: Mapping[str, Mapping[object, str]] | None = None,
-) -> str:
+def describe(config: TrialConfig, names: Sequence[str], short: Mapping[str, Mapping[object, str]] | None = None) -> str:
     """Return these fields, where they have a value, as `name value, name value`. short: what `short_values` returns."""
     words = []
     for name in names:
