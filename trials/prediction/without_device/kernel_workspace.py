@@ -66,8 +66,9 @@ def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) ->
 
 
 def _sum(summed: Tensor, result: Tensor) -> int:
-    """Partial sums of a reduction over all but the last dimension that is divided over several blocks of threads
-    (setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh)."""
+    """Partial sums of a reduction over all but the last dimension that is divided over several blocks of threads. Each
+    block writes one float32 for each of its threads and each output of the thread (setReduceConfig in
+    aten/src/ATen/native/cuda/Reduce.cuh)."""
     outputs = result.numel()
     if summed.shape[-1] != outputs or not summed.is_contiguous():
         return 0
@@ -75,19 +76,18 @@ def _sum(summed: Tensor, result: Tensor) -> int:
 
 
 def partial_sums(rows: int, outputs: int) -> int:
-    """Bytes of the partial sums over so many rows; 0 if one block takes all. Comments have Reduce.cuh's names. Though
-    each output has one float32 for each block, PyTorch allocates one for each of a block's columns of outputs, too."""
+    """Bytes of the partial sums over so many rows; 0 if one block takes all. Comments have Reduce.cuh's names."""
     if outputs < 128:  # 4 times 32: blocks may be narrower than below, and the sums are small
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)
     threads = 512 // vector  # MAX_NUM_THREADS
     width, height = 32, min(1 << (rows.bit_length() - 1), threads // 32)  # powers of two
     per_thread = -(-rows // height)
-    across = -(-(outputs // vector) // width)  # blocks beside each other, for all outputs
-    at_a_time = MULTIPROCESSORS * (2048 // (width * height))  # blocks that run: 2048 threads on each multiprocessor
-    if per_thread < 16 or across > at_a_time:  # min_values_per_thread; below, 256 is max_values_per_thread
+    grid = -(-(outputs // vector) // width)
+    most = MULTIPROCESSORS * (2048 // (width * height))  # 2048 threads on each
+    if per_thread < 16 or grid > most:  # min_values_per_thread; below, 256 is max_values_per_thread
         return 0
-    blocks = max(min(-(-at_a_time // across), -(-per_thread // 16)), -(-per_thread // 256))  # below each other
+    blocks = max(min(-(-most // grid), -(-per_thread // 16)), -(-per_thread // 256))
     return 4 * outputs * blocks * width * vector if blocks > 1 else 0
 
 
