@@ -226,19 +226,19 @@ def _outsider(names: tuple[str, ...], file: Path, code: Code, seen: set[object])
         return "builtins" if hasattr(builtins, names[0]) else None
     if (origin := origins[names[0]]) is None:
         return None
-    level, names = origin.level, (*origin.names, *names[1:])
+    level, whole = origin.level, (*origin.names, *names[1:])  # by its names in the module that it is from
     if level is None:  # another name for one of this file
-        return _outsider(names, file, code, seen)
-    if level == 0 and names[0] in code.trusted:
+        return _outsider(whole, file, code, seen)
+    if level == 0 and whole[0] in code.trusted:
         return None
-    if level == 0 and (is_reserved(names[0]) or not is_users_module(names[0], code)):
-        return names[0]
+    if level == 0 and (is_reserved(whole[0]) or not is_users_module(whole[0], code)):
+        return whole[0]
     for place in roots(code) if level == 0 else file.parents[level - 1 : level]:  # the folder that the dots lead to
-        for end in range(len(names), 0, -1):  # the longest part of the names that is a module
-            path = place.joinpath(*names[:end])
+        for end in range(len(whole), 0, -1):  # the longest part of the names that is a module
+            path = place.joinpath(*whole[:end])
             for module in (path / "__init__.py", path.with_name(f"{path.name}.py")):
                 if module.is_file() and is_users_file(module, code):
-                    return _outsider(names[end:], module, code, seen) if names[end:] else None  # else a whole module
+                    return _outsider(whole[end:], module, code, seen) if whole[end:] else None  # else a whole module
     return None
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
-from typing import Self
+from contextlib import AbstractContextManager
 
 from lmsweep.trials.distributed.ranks.ranks import Part
 from lmsweep.trials.isolation.messages import Precompiled, PrecompileRequest, Request
@@ -20,7 +20,7 @@ PATIENCE = 180.0
 """Seconds beyond a trial's timeout until its server counts as hung, the start of the server included."""
 
 
-class IsolatedRunner:
+class IsolatedRunner(AbstractContextManager["IsolatedRunner"]):
     """Runs trials through a trial server, which it starts on first use and restarts after it has died."""
 
     def __init__(
@@ -105,9 +105,6 @@ class IsolatedRunner:
         if self._server:
             self._server.end()
         self._server = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -9,7 +9,8 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -89,33 +90,47 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     waits for the first graph. No graph may take longer than its trial's timeout. A file in the cache folder marks each
     compiled graph; a process that compiles one holds the lock beside it. Raises EOFError if the client disconnects.
     """
+    missing = _missing(request)
+    if not missing:
+        return 0
+    first, until = missing[0], time.monotonic() + request.longest  # of all graphs
+    started = _compile_some(missing, math.ceil(len(missing) / request.sharers), until, request.environment_id, client)
+    _wait_for(mark_of(first, request.environment_id), client, until)
+    return started
+
+
+def _missing(request: PrecompileRequest) -> list[TrialConfig]:
+    """Return the graphs to compile: that of the first configuration, and then those that take longest. None if the
+    first has been compiled, since nothing waits for the others."""
     first = next(iter(graphs_of(request.configs[:1])), None)
     if first is None or mark_of(first, request.environment_id).exists():
-        return 0  # nothing to wait for
-    marks = {graph: mark_of(graph, request.environment_id) for graph in graphs_of(request.configs)}
-    missing = [graph for graph in marks if not marks[graph].exists()][: request.most]
+        return []
+    graphs = graphs_of(request.configs)
+    missing = [graph for graph in graphs if not mark_of(graph, request.environment_id).exists()][: request.most]
     if first not in missing:  # another server has compiled it since
-        return 0
-    missing.sort(key=lambda graph: (graph != first, -(graph.num_layers or 0)))  # `first`, then the longest to compile
-    share = math.ceil(len(missing) / request.sharers)
-    side_by_side = min(share, len(usable_cores()))
+        return []
+    return sorted(missing, key=lambda graph: (graph != first, -(graph.num_layers or 0)))
+
+
+def _compile_some(graphs: Sequence[TrialConfig], most: int, until: float, environment: str, client: Connection) -> int:
+    """Compile at most so many of the graphs, those that no other server compiles; return how many."""
+    waiting, started = deque(graphs), 0
+    side_by_side = min(most, len(usable_cores()))
     threads = len(usable_cores()) // side_by_side  # of each process
-    started = 0
-    until = time.monotonic() + request.longest  # of all graphs
     running: dict[ForkProcess, float] = {}
     """Processes, each with the time.monotonic() at which it has used up the timeout of its trial."""
     while True:  # start as many as may run at once; wait until one ends, is too slow, or the client is gone
-        while missing and started < share and len(running) < side_by_side and time.monotonic() < until:
-            graph = missing.pop(0)
-            with claim(marks[graph]) as lock:
+        while waiting and started < most and len(running) < side_by_side and time.monotonic() < until:
+            graph = waiting.popleft()
+            with claim(mark := mark_of(graph, environment)) as lock:
                 if lock:
-                    arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())  # which the child closes
+                    arguments = (graph, mark, os.getpid(), threads, client.fileno())  # which the child closes
                     process = ForkProcess(target=_compile_one, args=arguments)
                     process.start()
                     running[process] = min(until, time.monotonic() + graph.timeout_seconds)
                     started += 1
         if not running:
-            break
+            return started
         rest = max(0.0, min(running.values()) - time.monotonic())
         gone = client in wait([*(process.sentinel for process in running), client], rest)
         for process, deadline in list(running.items()):
@@ -126,8 +141,6 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
                 del running[process]
         if gone:
             raise EOFError
-    _wait_for(marks[first], client, until)
-    return started
 
 
 def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int, inherited_fd: int) -> None:

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import accumulate, count, pairwise
+from itertools import accumulate, chain, count, islice, pairwise
 
 import numpy as np
 
@@ -18,13 +18,8 @@ DRAWN_AT_ONCE = 4096
 
 def draw(lengths: str, seed: int, number: int) -> Lengths:
     """Return the tokens of the first `number` documents of `stream`; a larger number begins with the same ones."""
-    parts, drawn = [np.empty(0, np.int64)], 0
-    for part in stream(lengths, seed):
-        if drawn >= number:
-            break
-        parts.append(part)
-        drawn += len(part)
-    return np.concatenate(parts)[:number]
+    documents = chain.from_iterable(part.tolist() for part in stream(lengths, seed))
+    return np.fromiter(islice(documents, number), np.int64, number)
 
 
 def stream(lengths: str, seed: int) -> Iterator[Lengths]:

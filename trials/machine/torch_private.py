@@ -51,22 +51,14 @@ def _late(name: str) -> Callable[..., Any]:
 
 # Operators by which PyTorch computes public functions. What they save and return decides memory.
 _aten = torch.ops.aten
-FLASH, FLASH_BACKWARD = (
-    _aten._scaled_dot_product_flash_attention.default,
-    _aten._scaled_dot_product_flash_attention_backward.default,
-)
-EFFICIENT, EFFICIENT_BACKWARD = (
-    _aten._scaled_dot_product_efficient_attention.default,
-    _aten._scaled_dot_product_efficient_attention_backward.default,
-)
-FLASH_ON_CPU, FLASH_ON_CPU_BACKWARD = (
-    _aten._scaled_dot_product_flash_attention_for_cpu.default,
-    _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
-)
-CUDNN, CUDNN_BACKWARD = (
-    _aten._scaled_dot_product_cudnn_attention.default,
-    _aten._scaled_dot_product_cudnn_attention_backward.default,
-)
+FLASH = _aten._scaled_dot_product_flash_attention.default
+FLASH_BACKWARD = _aten._scaled_dot_product_flash_attention_backward.default
+EFFICIENT = _aten._scaled_dot_product_efficient_attention.default
+EFFICIENT_BACKWARD = _aten._scaled_dot_product_efficient_attention_backward.default
+FLASH_ON_CPU = _aten._scaled_dot_product_flash_attention_for_cpu.default
+FLASH_ON_CPU_BACKWARD = _aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+CUDNN = _aten._scaled_dot_product_cudnn_attention.default
+CUDNN_BACKWARD = _aten._scaled_dot_product_cudnn_attention_backward.default
 MATH = _aten._scaled_dot_product_attention_math.default
 # Which kernel takes a call has changed with the version, a string that compares as a version.
 EFFICIENT_TAKES_GROUPS = torch.__version__ >= "2.14"

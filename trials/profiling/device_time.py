@@ -177,10 +177,9 @@ def device_row(
 
 def union_length(intervals: Iterable[tuple[int, int]]) -> int:
     """Length of the union of the intervals (begin, end), in their unit."""
-    covered = 0
-    reached: int | None = None
-    for begin, end in sorted(intervals):
-        start = begin if reached is None else max(begin, reached)
-        covered += max(0, end - start)
-        reached = end if reached is None else max(end, reached)
+    covered, ordered = 0, sorted(intervals)
+    reached = ordered[0][0] if ordered else 0
+    for begin, end in ordered:
+        covered += max(0, end - max(begin, reached))
+        reached = max(end, reached)
     return covered

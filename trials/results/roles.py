@@ -236,8 +236,5 @@ def unknown_fields(trial: Trial, workload: str) -> tuple[str, ...]:
         return ()
     # What the user's step takes, and attention in Hugging Face models, is known even at its default, unless 0 or None.
     known: tuple[str, ...] = trial.step_takes if config.step else ("attention",) if config.is_hugging_face else ()
-    return tuple(
-        name
-        for name in (OF_STEP if config.step else OF_MODEL)
-        if (value := getattr(config, name)) == CONFIG_FIELDS[name].default and not (value and name in known)
-    )
+    at_default = [name for name in (OF_STEP if config.step else OF_MODEL) if config.is_default(name)]
+    return tuple(name for name in at_default if name not in known or not getattr(config, name))

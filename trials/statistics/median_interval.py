@@ -75,7 +75,7 @@ class Correlation:
 def correlation(samples: Floats) -> Correlation:
     """Return what each row of a (rows, n) matrix says about its rho, by normal scores: one outlier does not hide it."""
     n = samples.shape[1]
-    scores = ndtri((ranks(samples) + 0.625) / (n + 0.25))  # Blom (1958): (i - 3/8) / (n + 1/4), i from 1
+    scores = _scores(ranks(samples), n)
     squares = (scores**2).sum(axis=1)
     at_ends = scores[:, 0] ** 2 + scores[:, -1] ** 2
     neighbours = (scores[:, 1:] * scores[:, :-1]).sum(axis=1)
@@ -92,6 +92,11 @@ def correlation(samples: Floats) -> Correlation:
         error = np.sqrt(residual / information / (residual[0] / n))
     constant = squares == 0
     return Correlation(likelihood=np.where(constant, 1.0, likelihood), error=np.where(constant, 1.0, error))
+
+
+def _scores(ranks: Floats | float, n: int) -> Floats:
+    """Return the normal scores of ranks from 0 (Blom 1958: (i - 3/8) / (n + 1/4), with i from 1)."""
+    return np.asarray(ndtri((ranks + 0.625) / (n + 0.25)), dtype=np.float64)
 
 
 def widest_likely(chances: Floats, errors: Floats, freedom: int) -> Floats:
@@ -139,8 +144,8 @@ def intervals(samples: Floats) -> Intervals:
         chances = found.chances()
         factor = np.maximum(widest_likely(chances, found.error, n - 1), 1)
         # The distance from the median grows in normal scores, so what the noise looks like does not matter.
-        score = ndtri((_depth(n) + 0.625) / (n + 0.25)) * factor
-        median, low, high = _between(ordered, ndtr(score) * (n + 0.25) - 0.625)
+        score = _scores(_depth(n), n) * factor
+        median, low, high = _between(ordered, ndtr(score) * (n + 0.25) - 0.625)  # back to ranks
         known = constant | (effective_size(chances, n) >= LEAST_EFFECTIVE_SIZE)
     return Intervals(median, np.where(known, low, np.nan), np.where(known, high, np.nan))
 

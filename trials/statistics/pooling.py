@@ -81,32 +81,44 @@ def _interval(each: dict[str, Floats], scale: Floats, prior: Floats) -> tuple[Fl
     It covers the variation between processes and within each; NaN if it reaches far beyond the samples. scale, prior:
     scale and freedom of the `Variation`.
     """
-    k = each["median"].shape[1]
     positive = np.asarray((each["min"] > 0).all(axis=1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        medians, least, most = (
-            np.where(positive[:, None], np.log(each[name]), each[name]) for name in ("median", "min", "max")
-        )
-    variance = medians.var(axis=1, ddof=1) if k > 1 else np.zeros(len(medians))
-    # The prior is of logarithms. Without it and without an interval, one process does not show how it varies.
-    unknown = ~positive & (scale > 0) & np.isnan(each["low"]).any(axis=1) & (k == 1)
-    prior, scale = np.where(positive, prior, 0.0), np.where(positive, scale, 0.0)
-    deviation, freedom = moderated(variance, np.full(len(variance), k - 1.0), scale, prior)
-    between = reach(freedom) * deviation * error_of_centre(np.array(float(k)))
-    # The outliers of one process do not move the centre of several: the median of their distances counts.
-    within = distances_within(*(each[name] for name in ("median", "low", "high", "std")), positive=positive[:, None])
-    distances = [np.median(one, axis=1) * error_of_centre(np.array(float(k))) for one in within]
-    # How far several medians lie apart includes the variation within processes. One process does not show it: add both.
-    below, above = (np.hypot(between, one) if k == 1 else np.maximum(between, one) for one in distances)
     median = centre(each["median"])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        middle = np.where(positive, np.log(median), median)
-    least, most = least.min(axis=1), most.max(axis=1)
+    below, above = _half_widths(each, positive, scale, prior)
+    low, high = (_on_scale(median, positive) + way for way in (-below, above))
+    least, most = _on_scale(each["min"].min(axis=1), positive), _on_scale(each["max"].max(axis=1), positive)
     limit = np.where(positive, WIDEST, most - least)  # beyond the samples
-    known = (middle - below >= least - limit) & (middle + above <= most + limit) & ~unknown
+    known = (low >= least - limit) & (high <= most + limit)
+    if each["median"].shape[1] == 1:
+        # The prior is of logarithms. Without it and without an interval, one process does not show how it varies.
+        known &= positive | ~(scale > 0) | ~np.isnan(each["low"][:, 0])
     ends = []
-    for end, distance in ((middle - below, below), (middle + above, above)):
+    for end, distance in ((low, below), (high, above)):
         value = np.where(positive, np.exp(np.where(positive & known, end, 0)), end)
         value = np.where(distance == 0, median, value)  # exp and log would change its last digit
         ends.append(np.where(known, value, np.nan))
     return ends[0], ends[1]
+
+
+def _half_widths(
+    each: dict[str, Floats], positive: NDArray[np.bool_], scale: Floats, prior: Floats
+) -> tuple[Floats, Floats]:
+    """Return how far the interval reaches below and above the pooled median."""
+    k = each["median"].shape[1]
+    medians = _on_scale(each["median"], positive[:, None])
+    variance = medians.var(axis=1, ddof=1) if k > 1 else np.zeros(len(medians))
+    prior, scale = np.where(positive, prior, 0.0), np.where(positive, scale, 0.0)
+    deviation, freedom = moderated(variance, np.full(len(variance), k - 1.0), scale, prior)
+    error = error_of_centre(np.array(float(k)))
+    between = reach(freedom) * deviation * error
+    # The outliers of one process do not move the centre of several: the median of their distances counts.
+    within = distances_within(*(each[name] for name in ("median", "low", "high", "std")), positive=positive[:, None])
+    distances = [np.median(one, axis=1) * error for one in within]
+    # How far several medians lie apart includes the variation within processes. One process does not show it: add both.
+    below, above = (np.hypot(between, one) if k == 1 else np.maximum(between, one) for one in distances)
+    return below, above
+
+
+def _on_scale(values: Floats, positive: NDArray[np.bool_]) -> Floats:
+    """Return the logarithms where `positive`, elsewhere the values."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(positive, np.log(values), values)

@@ -4,10 +4,10 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, Queue
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -46,22 +46,18 @@ def check_writable(location: str, folder: LocalFolder | RemoteFolder) -> None:
 
 def _answer(location: str, ask: Callable[[], Answer]) -> Answer:
     """Return what `ask` returns. Raises RequestError if that takes too long: no signal ends a call that hangs."""
-    answers: Queue[tuple[Answer | None, Exception | None]] = Queue()
+    answer: Future[Answer] = Future()
 
     def work() -> None:
         try:
-            answers.put((ask(), None))
+            answer.set_result(ask())
         except Exception as error:  # noqa: BLE001 - raised by the caller
-            answers.put((None, error))
+            answer.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    try:
-        answer, error = answers.get(timeout=ANSWER_SECONDS)
-    except Empty:
-        raise RequestError(f"the store {location} does not answer: its file system hangs") from None
-    if error:
-        raise error
-    return cast(Answer, answer)
+    if not wait([answer], ANSWER_SECONDS).done:
+        raise RequestError(f"the store {location} does not answer: its file system hangs")
+    return answer.result()
 
 
 def _folder_at(location: str) -> LocalFolder | RemoteFolder:

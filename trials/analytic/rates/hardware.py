@@ -108,27 +108,8 @@ class Hardware:
 @cache
 def hardware_of(device: Device) -> Hardware:
     """Return the rates of a device: published ones where there are any, else shares of its datasheet."""
-    rates, source = {}, f"the datasheet of {device.name}"
-    chip, share_of_chip, in_float32 = PUBLISHED_CHIP.get(device.name, (device.name, 1.0, 1.0))
-    # The reference and devices with its chip take no published rates: measured products correct those by datasheet.
-    of_chip = {} if device.name in (REFERENCE, *CHIP) else _published(chip)
-    shares = dict.fromkeys(of_chip, share_of_chip) | {"float32": in_float32}
-    published = {dtype: shares[dtype] * rate for dtype, (rate, _) in of_chip.items()}
-    peaks = {"bfloat16": device.bf16 or device.fp16, "tf32": device.tf32, "float32": device.fp32}
-    for dtype, peak in (peaks | {"float8_e4m3fn": device.fp8}).items():
-        if peak:
-            rates[dtype] = published.get(dtype) or _share_of_peak(device, dtype, published.get("bfloat16")) * peak
-    rates["float16"] = rates["bfloat16"] * (device.fp16 / device.bf16 if device.bf16 else 1.0)
-    of_float32 = f"{rates['float32'] / device.fp32:.0%} of float32 on the datasheet of {device.name}, not measured"
-    words = {dtype: f"{one:.0%} of the " * (one < 1) + f"published products of {chip}" for dtype, one in shares.items()}
-    if "float32" in of_chip:
-        of_float32 = f"{words['float32']} ({of_chip['float32'][1]})"
-    if "bfloat16" in of_chip:
-        source = f"{words['bfloat16']} ({of_chip['bfloat16'][1]})"
-    elif device.name in OVER_SHARE:
-        source += " and a few published products"
-    attention, of_attention = _attention(device, rates["bfloat16"], share_of_chip)
-    of_bytes = f"the datasheet's bandwidth of {device.name}"
+    rates, sources = _products(device)
+    attention, of_attention = _attention(device, rates["bfloat16"])
     return Hardware(
         device=device,
         multiprocessors=device.chip.multiprocessors,
@@ -136,8 +117,31 @@ def hardware_of(device: Device) -> Hardware:
         bandwidth=SHARES_OF_BANDWIDTH.get(device.name, SHARE_OF_BANDWIDTH) * device.bytes_per_second,
         products=rates,
         attention=attention,
-        sources={"products": source, "float32": of_float32, "attention": of_attention, "bytes": of_bytes},
+        sources=sources | {"attention": of_attention, "bytes": f"the datasheet's bandwidth of {device.name}"},
     )
+
+
+def _products(device: Device) -> tuple[dict[str, float], dict[str, str]]:
+    """Return `Hardware.products`, and of `Hardware.sources` those of products and of float32."""
+    chip, share_of_chip, in_float32 = PUBLISHED_CHIP.get(device.name, (device.name, 1.0, 1.0))
+    # The reference and devices with its chip take no published rates: measured products correct those by datasheet.
+    of_chip = {} if device.name in (REFERENCE, *CHIP) else _published(chip)
+    published: dict[str, float] = {}
+    sources = {
+        "bfloat16": f"the datasheet of {device.name}" + " and a few published products" * (device.name in OVER_SHARE)
+    }
+    for dtype, (rate, source) in of_chip.items():
+        share = in_float32 if dtype == "float32" else share_of_chip
+        published[dtype] = share * rate
+        sources[dtype] = f"{share:.0%} of the " * (share < 1) + f"published products of {chip} ({source})"
+    rates: dict[str, float] = {}
+    peaks = {"bfloat16": device.bf16 or device.fp16, "tf32": device.tf32, "float32": device.fp32}
+    for dtype, peak in (peaks | {"float8_e4m3fn": device.fp8}).items():
+        if peak:
+            rates[dtype] = published.get(dtype) or _share_of_peak(device, dtype, published.get("bfloat16")) * peak
+    rates["float16"] = rates["bfloat16"] * (device.fp16 / device.bf16 if device.bf16 else 1.0)
+    of_peak = f"{rates['float32'] / device.fp32:.0%} of float32 on the datasheet of {device.name}, not measured"
+    return rates, {"products": sources["bfloat16"], "float32": sources.get("float32", of_peak)}
 
 
 def _share_of_peak(device: Device, dtype: str, in_bf16: float | None) -> float:
@@ -150,7 +154,7 @@ def _share_of_peak(device: Device, dtype: str, in_bf16: float | None) -> float:
     return SHARE_OF_PEAK[dtype] * OVER_SHARE.get(device.name, 1.0)
 
 
-def _attention(device: Device, products: float, share_of_chip: float) -> tuple[float, str]:
+def _attention(device: Device, products: float) -> tuple[float, str]:
     """Return `Hardware.attention` and its source. products: FLOP/s in 16 bits. The tables have a device's name where
     its compute capability does not decide: for AMD's, which have none, and for an H20, whose products are slower."""
     name, capability, reference = device.name, device.chip.compute, find_reference()
@@ -159,6 +163,7 @@ def _attention(device: Device, products: float, share_of_chip: float) -> tuple[f
         return share * products / REFERENCE_ATTENTION, source
     scale = 1.0 if name in (REFERENCE, *CHIP) else ATTENTION_SCALE.get(name, ATTENTION_SCALE.get(capability))
     if scale:
+        _, share_of_chip, _ = PUBLISHED_CHIP.get(name, (name, 1.0, 1.0))
         return scale * share_of_chip, f"published rates of FlashAttention, from {reference.name}"
     of_peak = SHARE_OF_PEAK["bfloat16"] * (reference.bf16 or 1.0)
     return products / of_peak, f"the ratio of products, from {reference.name}"

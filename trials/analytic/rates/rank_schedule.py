@@ -59,19 +59,20 @@ def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -
     computing: dict[str, float] = defaultdict(float)  # seconds of each phase
     for part in time.parts:
         computing[part.operator.phase] += part.seconds if part.operator.stream == "compute" else 0.0
-    forward, backward, updating = (computing[phase] for phase in ("forward", "backward", "optimizer"))
     of_layers = {one for one in sent if config.tp > 1 and one.stride == 1 and one.ranks == config.tp}
-    exposed: dict[str, float] = defaultdict(float)
-    after = 0.0
-    # Nothing hides what divided layers gather and sum.
-    exposed["gathers and sums of divided layers"] = sum(seconds[one] for one in of_layers)
-    whole_forward = sum(seconds[one] for one in of_layers if one.phase == "forward") + forward
-    whole_backward = sum(seconds[one] for one in of_layers if one.phase == "backward") + backward
     of_weights = [one for one in sent if one not in of_layers]
+    beside = {  # phase -> the time beside which weights and gradients can be sent
+        phase: sum(seconds[one] for one in of_layers if one.phase == phase) + computing[phase]
+        for phase in ("forward", "backward")
+    }
+    # Nothing hides what divided layers gather and sum.
+    exposed: dict[str, float] = {"gathers and sums of divided layers": sum(seconds[one] for one in of_layers)}
+    after = 0.0
     if config.fully_shards:
-        _Sharded(config, of_weights, seconds, whole_forward, whole_backward).expose(exposed)
+        exposed |= _Sharded(config, of_weights, seconds, beside["forward"], beside["backward"]).exposed()
     else:
-        after = _replicated(config, of_weights, seconds, whole_backward, exposed)
+        of_replicas, after = _replicated(config, of_weights, seconds, beside["backward"])
+        exposed |= of_replicas
     hidden = max(0.0, sum(seconds.values()) - sum(exposed.values()))
     exposed["computation beside communication"] = INTERFERENCE * hidden
     launched = [(one.operator, one.launching) for one in time.parts if one.operator.phase != "optimizer"]
@@ -80,10 +81,11 @@ def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -
     calls = {one: one.count * rates.launch(replace(one, name="all_reduce")) for one in of_layers}  # without hooks
     return RankTime(
         time=time,
-        busy=forward + backward + sum(exposed.values()) - after,  # `after` is exposed, too, but once backward is done
+        # `after` is exposed, too, but once backward is done.
+        busy=computing["forward"] + computing["backward"] + sum(exposed.values()) - after,
         launching=math.fsum(took * (dtensors if _is_on_dtensors(one, adapted) else 1.0) for one, took in launched),
         launching_elsewhere=math.fsum(calls.get(one, took) for one, took in launched),
-        after=updating + after,
+        after=computing["optimizer"] + after,
         exposed={name: value for name, value in exposed.items() if value > 0},
     )
 
@@ -105,9 +107,10 @@ class _Sharded:
     backward: float
     """Time beside which weights and gradients can be sent, in all micro-batches."""
 
-    def expose(self, exposed: dict[str, float]) -> None:
-        """Add the communication that computation does not hide, by part. `now` is the time of the computation,
+    def exposed(self) -> dict[str, float]:
+        """Return the communication that computation does not hide, by part. `now` is the time of the computation,
         `link` when all that was sent has arrived, `began` when the latest block of forward began."""
+        exposed: dict[str, float] = defaultdict(float)
         micro = self.config.accumulate
         blocks = self.config.num_layers or max((one.count // micro for one in self.sent if one.count > 1), default=1)
         gather = {phase: self._each("all_gather", phase) for phase in ("forward", "backward")}
@@ -136,6 +139,7 @@ class _Sharded:
                 exposed["gathers in backward"] += max(0.0, ready - now)
         link = max(link, now) + scatter.root + replicas.root
         exposed["scatters after backward"] += max(0.0, link - now)
+        return exposed
 
     def _each(self, kind: str, phase: str) -> "_Message":
         """Return the seconds for one block of all micro-batches, and for what is outside of the blocks, the root."""
@@ -157,24 +161,19 @@ class _Message:
 
 
 def _replicated(
-    config: TrialConfig,
-    sent: Iterable[Operator],
-    seconds: Mapping[Operator, float],
-    backward: float,
-    exposed: dict[str, float],
-) -> float:
-    """Add the communication that computation does not hide, by part. Return the part of it that follows backward."""
+    config: TrialConfig, sent: Iterable[Operator], seconds: Mapping[Operator, float], backward: float
+) -> tuple[dict[str, float], float]:
+    """Return the communication that computation does not hide, by part, and how much of it follows backward."""
     variant = DDP_VARIANTS.get(config.ddp, DDP_VARIANTS["bucketed"])  # as which the user's own counts
     of_gradients = sum(seconds[one] for one in sent if one.phase != "optimizer")
     of_weights = sum(seconds[one] for one in sent if one.phase == "optimizer")
-    exposed["weights that other ranks updated"] = of_weights
+    exposed = {"weights that other ranks updated": of_weights, "sums of gradients": of_gradients}
     if not variant.overlaps:
-        exposed["sums of gradients"] = of_gradients
-        return of_weights + of_gradients
+        return exposed, of_weights + of_gradients
     blocks = max(2, config.num_layers or 2)
     hideable = backward / config.accumulate * (1 - 1 / blocks)  # the last gradients come last
     exposed["sums of gradients"] = max(of_gradients / blocks, of_gradients - hideable)
-    return of_weights
+    return exposed, of_weights
 
 
 def resized(operators: Operators, config: TrialConfig, world_size: int) -> Operators:

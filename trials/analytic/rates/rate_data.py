@@ -1,6 +1,6 @@
 """The rates that ship with lmsweep, as rows: measured operators, published products and collectives."""
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, TypeVar
@@ -62,25 +62,15 @@ class MeasuredOperator(NamedTuple):
     seconds: float
 
 
-@cache
-def public_products() -> tuple[PublicProduct, ...]:
-    return rows_of(DATA / "public_products.csv", PublicProduct)
-
-
-@cache
-def fastest_products() -> tuple[FastestProduct, ...]:
-    return rows_of(DATA / "fastest_products.csv", FastestProduct)
-
-
-@cache
-def public_collectives() -> tuple[PublicCollective, ...]:
-    return rows_of(DATA / "public_collectives.csv", PublicCollective)
-
-
 def rows_of(file: Path, kind: type[Row]) -> tuple[Row, ...]:
     """Return the rows of a file of CSV, which has a column for each field of this kind."""
     columns = read_csv(file).select(kind._fields).to_pydict()
     return tuple(kind(*row) for row in zip(*columns.values(), strict=True))
+
+
+public_products = cache(partial(rows_of, DATA / "public_products.csv", PublicProduct))
+fastest_products = cache(partial(rows_of, DATA / "fastest_products.csv", FastestProduct))
+public_collectives = cache(partial(rows_of, DATA / "public_collectives.csv", PublicCollective))
 
 
 @cache

@@ -3,7 +3,7 @@
 import json
 import subprocess
 from collections.abc import Iterator, Sequence
-from typing import Self
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -23,7 +23,7 @@ POWER_CAPPED = 0x04
 """NVML's clock event reason for the software power limit."""
 
 
-class Watch:
+class Watch(AbstractContextManager["Watch"]):
     """Samples the GPU of this process from its construction on, with a last reading as the context closes."""
 
     def __init__(self, device_type: str) -> None:
@@ -48,9 +48,6 @@ class Watch:
         if self._process and not self.readings and self.reason is None:
             assert self._process.stdout is not None, "it is a pipe"
             self._take(self._process.stdout.readline())
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

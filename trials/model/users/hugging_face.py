@@ -89,11 +89,42 @@ def with_layers(config: TrialConfig, kept: Sequence[int]) -> TrialConfig:
 
 
 def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "PretrainedConfig":
-    """Return the transformers configuration of the (text) model, with `changes`. Raises RequestError. `found` is what
-    transformers makes of the file, `stated` are the fields of the file itself."""
+    """Return the transformers configuration of the (text) model, with `changes`. Raises RequestError."""
+    found, stated = _read(str(config.model_code).removeprefix(HUGGING_FACE))
+    text = _text_of(found)
+    if text is None:
+        why = f"transformers has no causal language model of the type {found.model_type}"
+        raise RequestError(f"{config.model_code}: {why}")
+    # Read now: it may be stated outside of the part for text.
+    tied = getattr(text, "tie_word_embeddings", getattr(found, "tie_word_embeddings", False))
+    if text is not found:  # of a model of images and text, whose configuration states the text's under some key
+        stated = next((stated[key] for key, value in vars(found).items() if value is text and key in stated), {})
+    for values in (vars(text), stated):
+        values.pop("auto_map", None)  # the code that it names is never run
+    for field in changes:
+        if field.startswith("_") or field in ("auto_map", "attn_implementation") or not hasattr(text, field):
+            raise RequestError(f"{config.model_code}: its configuration has no {field} to override")
+    text.tie_word_embeddings = tied
+    if not changes:
+        return text
+    layers = changes.get("num_hidden_layers")
+    if layers is not None:
+        stated = _with_first_layers(stated, text.num_hidden_layers, cast(int, layers))
+    # Constructed again, because transformers derives some fields from others.
+    changed = type(text).from_dict(stated | changes)
+    changed.tie_word_embeddings = changes.get("tie_word_embeddings", tied)
+    if layers is not None and changed.num_hidden_layers != layers:
+        raise RequestError(
+            f"{config.model_code}: its num_hidden_layers stays {changed.num_hidden_layers}, because it follows from "
+            "the list of its layers; override that one"
+        )
+    return changed
+
+
+def _read(name: str) -> "tuple[PretrainedConfig, dict[str, Any]]":
+    """Return what transformers makes of a file or of a name on the hub, and the fields that are stated there."""
     from transformers import AutoConfig, PretrainedConfig
 
-    name = str(config.model_code).removeprefix(HUGGING_FACE)
     path = Path(code_in_use().folder, name)
     if not path.exists() and (name.startswith((".", "/")) or name.endswith(".json")):
         raise RequestError(f"hf:{name}: there is no file {path}")
@@ -103,34 +134,7 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
         stated, _ = PretrainedConfig.get_config_dict(place, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise RequestError(f"hf:{name}: {str(error).strip().splitlines()[0]}") from error
-    text = _text_of(found)
-    if text is None:
-        raise RequestError(f"hf:{name}: transformers has no causal language model of the type {found.model_type}")
-    # Read now: it may be stated outside of the part for text.
-    tied = getattr(text, "tie_word_embeddings", getattr(found, "tie_word_embeddings", False))
-    if text is not found:  # of a model of images and text, whose configuration states the text's under some key
-        stated = next((stated[key] for key, value in vars(found).items() if value is text and key in stated), {})
-        found = text
-    for values in (vars(found), stated):
-        values.pop("auto_map", None)  # the code that it names is never run
-    for field in changes:
-        if field.startswith("_") or field in ("auto_map", "attn_implementation") or not hasattr(found, field):
-            raise RequestError(f"{config.model_code}: its configuration has no {field} to override")
-    found.tie_word_embeddings = tied
-    if not changes:
-        return found
-    layers = changes.get("num_hidden_layers")
-    if layers is not None:
-        stated = _with_first_layers(stated, found.num_hidden_layers, cast(int, layers))
-    # Constructed again, because transformers derives some fields from others.
-    changed = type(found).from_dict(stated | changes)
-    changed.tie_word_embeddings = changes.get("tie_word_embeddings", tied)
-    if layers is not None and changed.num_hidden_layers != layers:
-        raise RequestError(
-            f"{config.model_code}: its num_hidden_layers stays {changed.num_hidden_layers}, because it follows from "
-            "the list of its layers; override that one"
-        )
-    return changed
+    return found, stated
 
 
 def _with_first_layers(stated: dict[str, Any], whole: int, layers: int) -> dict[str, Any]:

@@ -67,11 +67,7 @@ def probe_attention(config: TrialConfig, *, device: torch.device | str, dtype: t
 
 def in_type_of_queries(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return the attention with its output in the type of the queries, as the rest of a model needs it."""
-
-    def converted(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attend(q, k, v).to(q.dtype)
-
-    return converted
+    return lambda q, k, v: attend(q, k, v).to(q.dtype)
 
 
 def with_mask(config: TrialConfig, users: object) -> Callable[..., Tensor]:
@@ -143,7 +139,4 @@ def _heads_in_batch(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _one_head(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def with_one_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attend(*(x.unsqueeze(1) for x in (q, k, v))).squeeze(1)
-
-    return with_one_head
+    return lambda *inputs: attend(*(x.unsqueeze(1) for x in inputs)).squeeze(1)

@@ -55,9 +55,8 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
     output, *kept = returned(traced.forward)
     forward, pieces = GraphBuffers(traced.forward, block=block, owned={}).events()
     if traced.backward is None:
-        made_only = (pieces[root(output)],)
-        products = (_first_product(pieces), None)
-        return GraphMemory(output=_layout(output), forward=forward, made=made_only, products=products)
+        made, products = (pieces[root(output)],), (_first_product(pieces), None)
+        return GraphMemory(output=_layout(output), forward=forward, made=made, products=products)
     inputs = traced.forward.find_nodes(op="placeholder")
     roots = list(dict.fromkeys(root(node) for node in kept if is_tensor(node)))  # of a view, what it is a view of
     saved_inputs = [node for node in roots if node in inputs]

@@ -69,19 +69,6 @@ def without_lasting(iteration: Trace) -> Trace:
     ]
 
 
-def count_pieces(iteration: Trace) -> int:
-    return sum(change > 0 for stretch in iteration for _, change in stretch.events)
-
-
-def repeated(iteration: Trace, first: int) -> Trace:
-    """Return a copy of an iteration that leaves nothing, with new numbers of pieces: `first`, `first + 1`, ..."""
-    numbers: dict[int, int] = {}
-    for stretch in iteration:
-        for piece, _ in stretch.events:
-            numbers.setdefault(piece, first + len(numbers))
-    return [replace(one, events=[(numbers[piece], change) for piece, change in one.events]) for one in iteration]
-
-
 def with_ordered_frees(trace: Trace) -> Trace:
     """Return the trace with consecutive frees in the order of allocation, as autocast frees the weights that it has
     cast in the order of their addresses."""
@@ -199,6 +186,17 @@ class Recorder:
 
     def end(self) -> None:
         self._tracker.on_allocation = self._tracker.on_free = self._tracker.on_operation = None
+
+    def repeat(self, iteration: Trace) -> None:
+        """Record a copy of an iteration that leaves nothing, whose pieces get new numbers."""
+        numbers: dict[int, int] = {}
+        for stretch in iteration:
+            for piece, _ in stretch.events:
+                numbers.setdefault(piece, self.pieces + len(numbers))
+        self.trace += [
+            replace(one, events=[(numbers[piece], change) for piece, change in one.events]) for one in iteration
+        ]
+        self._bytes += [change for one in iteration for _, change in one.events if change > 0]
 
     def play(self, events: Sequence[Event], owned: Sequence[Tensor], product: int | None = None) -> list[int]:
         """Record the events of compiled code; return the trace's piece for each of the code's own piece numbers. The

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from lmsweep.trials.machine.torch_private import (
     schema_name,
 )
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, FAKE, StorageTracker
-from lmsweep.trials.model.optimizer import MatricesAndOthers, OptimizerOfCopies
+from lmsweep.trials.model.optimizer import OptimizerOfCopies
 from lmsweep.trials.model.precision_modes import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.without_device.device_operators import OUTPUTS, device_operators
@@ -39,10 +39,16 @@ from lmsweep.trials.spec.ways.compilations import EAGER
 
 Replaced = Mapping[OpOverload, Callable[..., object]]
 """PyTorch's operator -> what runs in its place."""
-MEAN, CHOICES = "expected_mean", "expected_choices"
-"""Attributes of tensors of integers: the mean of their values; of indices, how many choices there were."""
 MOST_COUNTS = 4096
 """Most integers whose values are kept: more than a layer has experts."""
+
+
+class Expected(NamedTuple):
+    """What is expected of the values of integers or of a mask: an attribute of their tensor."""
+
+    mean: float | None = None
+    choices: int | None = None
+    """Of indices: how many choices there were."""
 
 
 class UnpredictableError(Exception):
@@ -71,7 +77,7 @@ class Fakes(FakeTensorMode):
         kwargs = kwargs or {}
         if func in self._replaced:
             return self._replaced[func](*args, **kwargs)
-        return _expected(self, func, args, partial(super().dispatch, func, types, args, kwargs))
+        return _with_expected(self, func, args, partial(super().dispatch, func, types, args, kwargs))
 
 
 def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: object, **__: object) -> Tensor:
@@ -84,7 +90,7 @@ def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: ob
     return a.new_empty(a.shape[0], rows, outer) if a.dim() == b.dim() else a.new_empty(rows, outer)
 
 
-def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: Callable[[], Any]) -> Any:
+def _with_expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: Callable[[], Any]) -> Any:
     """Return an operator's result, as `run` returns it without values, with what is expected of its values.
 
     In a mixture of experts some sizes depend on values: `nonzero` returns as many rows as an expert has tokens. All
@@ -95,49 +101,54 @@ def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: 
     given = args[0] if args and isinstance(args[0], FakeTensor) else None
     if given is None or given.constant is not None:
         return run()
-    mean, choices = (getattr(given, attribute, None) for attribute in (MEAN, CHOICES))
-    known = _of_values(mode, name, given, mean, choices)
+    expected: Expected = vars(given).get("expected", Expected())
+    known = _of_values(mode, name, given, expected)
     if known is not None:
         return known
     result = run()
-    made: Any = result
-    if name in ("topk", "sort", "max") and isinstance(result, tuple):
-        values, indices = result
-        made = indices if given.is_floating_point() else values  # sorted integers are indices that were chosen before
-    keeps_mask = name in ("scatter", "sum", "_to_copy") or returns_view(func)  # which may be of floating-point numbers
-    if not isinstance(made, FakeTensor) or not made.numel() or (made.is_floating_point() and not keeps_mask):
+    carrier = _carrier(func, name, given, result)
+    if carrier is None:
         return result
-    # How many elements of the operand there are for each of the result: those that a sum adds, for instance.
-    ratio = given.numel() / made.numel()
-    mean = _mean_of_result(name, args, made, ratio, mean, choices)
-    if mean is not None and name == "sum" and made.dim() == 1 and len(made) <= MOST_COUNTS:  # the tokens of each expert
-        parts = min(len(made), choices or len(made))  # a mask may have more classes than there are choices
-        return _known(mode, _evenly(round(mean * parts), parts, len(made)).to(made.dtype))
-    if name in ("topk", "sort", "max", "argmax") and given.is_floating_point():
-        # Indices of the chosen: among as many as the operand's last dimension has, which topk shortens.
-        choices = round(ratio * (made.shape[-1] if made.dim() == given.dim() else 1))
-    for attribute, value in ((MEAN, mean), (CHOICES, choices)):
-        if value is not None:
-            setattr(made, attribute, value)
+    expected = _of_result(name, args, carrier, expected)
+    if name == "sum" and expected.mean is not None and carrier.dim() == 1 and len(carrier) <= MOST_COUNTS:
+        experts = min(len(carrier), expected.choices or len(carrier))  # a mask may have more classes than choices
+        tokens = _evenly(round(expected.mean * experts), experts, len(carrier))
+        return _known(mode, tokens.to(carrier.dtype))
+    vars(carrier)["expected"] = expected
     return result
 
 
-def _mean_of_result(
-    name: str, args: Sequence[Any], made: Tensor, ratio: float, mean: float | None, choices: int | None
-) -> float | None:
-    """Return the mean of an operator's result, from the operand's; None if it is not known."""
+def _carrier(func: OpOverload, name: str, given: Tensor, result: Any) -> Tensor | None:
+    """Return the tensor of a result that has indices, counts or a mask; None if it has others."""
+    if name in ("topk", "sort", "max") and isinstance(result, tuple):
+        values, indices = result
+        result = indices if given.is_floating_point() else values  # sorted integers are indices that were chosen before
+    if not isinstance(result, FakeTensor) or not result.numel():
+        return None
+    may_be_mask = name in ("scatter", "sum", "_to_copy") or returns_view(func)  # also of floating-point numbers
+    return result if may_be_mask or not result.is_floating_point() else None
+
+
+def _of_result(name: str, args: Sequence[Any], result: Tensor, operand: Expected) -> Expected:
+    """Return what is expected of an operator's result, from what is expected of its first argument."""
+    given, (mean, choices) = args[0], operand
+    ratio = given.numel() / result.numel()  # elements of the operand for each of the result: those that a sum adds
     if name == "scatter" and isinstance(args[2], Tensor):  # ones at these indices, among zeros
-        return args[2].numel() / made.numel()
+        return Expected(args[2].numel() / result.numel(), choices)
     if mean is not None:
         mean *= ratio if name in ("sum", "any") else 1.0
-        return min(1.0, mean) if made.dtype == torch.bool else mean
-    return 1 / choices if choices and name == "eq" else None  # a mask of the indices that equal one of the choices
+        mean = min(1.0, mean) if result.dtype == torch.bool else mean
+    elif choices and name == "eq":  # a mask of the indices that equal one of the choices
+        mean = 1 / choices
+    if name in ("topk", "sort", "max", "argmax") and given.is_floating_point():
+        # Indices of the chosen: among as many as the operand's last dimension has, which topk shortens.
+        choices = round(ratio * (result.shape[-1] if result.dim() == given.dim() else 1))
+    return Expected(mean, choices)
 
 
-def _of_values(
-    mode: FakeTensorMode, name: str, given: FakeTensor, mean: float | None, choices: int | None
-) -> Tensor | int | None:
+def _of_values(mode: FakeTensorMode, name: str, given: FakeTensor, expected: Expected) -> Tensor | int | None:
     """Return the expected result of an operator that PyTorch cannot run without values; None for all others."""
+    mean, choices = expected
     if name == "nonzero" and mean is not None:
         if mean == 1 and given.dim() == 1 and len(given) <= MOST_COUNTS:
             return _known(mode, torch.arange(len(given))[:, None])
@@ -212,8 +223,7 @@ def make_state(step: TrainingStep, fake: Fakes) -> None:
     """
     assert step.optimizer is not None, "the optimizer phase has an optimizer"
     has_copies = isinstance(step.optimizer, OptimizerOfCopies)  # which get gradients in the step
-    composed = step.optimizer if isinstance(step.optimizer, MatricesAndOthers | OptimizerOfCopies) else None
-    for part in composed.parts if composed else (step.optimizer,):
+    for part in getattr(step.optimizer, "parts", [step.optimizer]):
         if not isinstance(part, torch.optim.AdamW):
             continue
         for parameter in part.param_groups[0]["params"]:

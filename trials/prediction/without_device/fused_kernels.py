@@ -42,10 +42,12 @@ class Kernel:
     """Operators that run as one."""
 
     first: Operator
-    part: object
-    """Only kernels of the same part fuse. A kernel without a part, such as a matrix product, never does."""
     call: tuple[object, ...]
     """Phase, layer and micro-batch: what one call of compiled code runs."""
+    is_generated: bool
+    """Whether the compiler generates it, and does not call one of PyTorch's, such as a matrix product."""
+    is_open: bool
+    """Whether further operators of the same call can join it."""
     after: set["Kernel"] = field(default_factory=set)
     """Kernels that make the values it reads."""
     bits: int = 0
@@ -71,13 +73,13 @@ class Kernel:
     @property
     def operator(self) -> Operator:
         """Return what the kernel counts as: its only operator, or `fused` with the bytes that it moves."""
-        if self.part is None:
+        if not self.is_generated:
             return self.first
         moved = sum(self.read.values()) + sum(self.wrote.values())
         return replace(self.first, name="fused", bytes=moved, flops=0, layout="")
 
     def merge(self, other: "Kernel") -> None:
-        """Make another kernel part of this one. `_order` counts `needs` again, which may have had the other's bits."""
+        """Make another kernel part of this one. `_order` then finds what both need, for those after either."""
         other.into = self
         self.bits, self.needs = self.bits | other.bits, 0
         self.inside |= other.inside
@@ -143,8 +145,7 @@ class _Fusion:
         """Of each value that an operator made."""
         self._casts: dict[tuple[object, ...], list[int]] = {}
         """Cast of a compiled graph, by its operand and bytes, which tell the type -> what it made."""
-        self._phases = ("forward", 0)
-        """The latest phase, and the number of its micro-batch."""
+        self._latest_phase, self._micro_batch = "forward", 0
 
     def take(self, seen: Seen) -> None:
         """Take the operator that ran next: it joins kernels, or becomes one."""
@@ -161,7 +162,10 @@ class _Fusion:
         self._bytes |= results
         if is_cast:
             self._casts[cast] = list(results)
-        kernel = self._kernel_of(operator, "" if self._across_layers else block, operands)
+        self._micro_batch += operator.phase == "forward" and self._latest_phase == "backward"
+        self._latest_phase = operator.phase
+        call = operator.phase, operator.is_again, "" if self._across_layers else block, self._micro_batch
+        kernel = self._kernel_of(operator, call, operands)
         self._add_operands(kernel, operands)
         self._order(kernel)
         kernel.inside |= results.keys()
@@ -171,39 +175,31 @@ class _Fusion:
         """The kernels of all operators, with what they write."""
         found = [one for one in self._kernels if one.into is None]
         for one in found:
-            if one.part is not None:
-                self._set_written(one)
+            if one.is_generated:
+                self._write_or_recompute(one)
         return found
 
-    def _kernel_of(self, operator: Operator, block: str, operands: dict[int, int]) -> Kernel:
-        latest, micro_batch = self._phases
-        micro_batch += operator.phase == "forward" and latest == "backward"
-        self._phases = operator.phase, micro_batch
-        call = operator.phase, operator.is_again, block, micro_batch
-        part: object = None
-        if class_of(operator) == "compiled" and operator.name not in UNFUSED:
-            part = object() if _sums_columns(operator) else call  # a new object is a part that no other kernel has
-        joined = [] if part is None else self._to_join(operands, part)
+    def _kernel_of(self, operator: Operator, call: tuple[object, ...], operands: dict[int, int]) -> Kernel:
+        is_generated = class_of(operator) == "compiled" and operator.name not in UNFUSED
+        is_open = is_generated and not _sums_columns(operator)
+        joined = self._to_join(operands, call) if is_open else []
         if not joined:
-            self._kernels.append(Kernel(first=operator, part=part, call=call, bits=1 << len(self._kernels)))
-            return self._kernels[-1]
+            bits = 1 << len(self._kernels)
+            joined = [Kernel(first=operator, call=call, is_generated=is_generated, is_open=is_open, bits=bits)]
+            self._kernels += joined
         for one in joined[1:]:
             joined[0].merge(one)
         return joined[0]
 
-    def _to_join(self, operands: Iterable[int], part: object) -> list[Kernel]:
+    def _to_join(self, operands: Iterable[int], call: tuple[object, ...]) -> list[Kernel]:
         """Return the kernels that an operator joins: all makers of its operands that it can, and one kernel that reads
         an operand, the latest. They become one in the place of the first returned, which is the latest maker."""
         makers = list(dict.fromkeys(self._made_by[value].now for value in operands if value in self._made_by))
         readers = (one.now for value in operands for one in reversed(self._read_by.get(value, [])))
         joined: list[Kernel] = []
         for kernel in (*reversed(makers), *readers):
-            if kernel.part != part or kernel in joined:
-                continue
-            joint = {*joined, kernel}
-            # What must run before the joint kernel may not itself wait for it.
-            before = ({other.now for one in joint for other in one.after} | {*makers}) - joint
-            if not any(other.needs & one.bits for other in before for one in joint):
+            can_join = kernel.is_open and kernel.call == call and kernel not in joined
+            if can_join and not _waits_for_itself({*joined, kernel}, makers):
                 joined.append(kernel)
                 if kernel not in makers:
                     break
@@ -220,32 +216,40 @@ class _Fusion:
                 kernel.after.add(self._made_by[value].now)
 
     def _order(self, kernel: Kernel) -> None:
-        """Note which kernels this one comes after.
+        """Find which kernels this one comes after.
 
         Usually it is the latest kernel, which none comes after. But an operator may have joined an earlier kernel, or
         merged two: then the kernels that come after this one also come after all that it newly needs.
         """
-        needed = kernel.needs
+        before, kernel.needs = kernel.needs, 0
         for maker in {one.now for one in kernel.after} - {kernel}:
             kernel.needs |= maker.needs | maker.bits
-        if kernel.needs != needed and kernel is not self._kernels[-1]:
+        if kernel.needs != before and kernel is not self._kernels[-1]:
             for later in self._kernels:
                 if later.needs & kernel.bits:
                     later.needs |= kernel.needs | kernel.bits
 
-    def _set_written(self, kernel: Kernel) -> None:
-        """Set what the kernel writes: all but small values are computed again if only kernels of backward read them."""
+    def _write_or_recompute(self, kernel: Kernel) -> None:
+        """Note which values a kernel writes: all but small ones are computed again if only backward reads them."""
         largest = max((self._bytes[value] for value in kernel.inside), default=0)
         for value in kernel.inside:
             size = self._bytes[value]
             readers = [one.now for one in self._read_by.get(value, []) if one.now is not kernel]
-            can_recompute = [one for one in readers if one.part is not None and one.first.phase != kernel.first.phase]
-            if readers and len(can_recompute) == len(readers) and size > SMALL_SHARE * largest:
+            only_in_backward = kernel.first.phase == "forward" and all(
+                one.is_generated and one.first.phase == "backward" for one in readers
+            )
+            if readers and only_in_backward and size > SMALL_SHARE * largest:
                 for reader in readers:
                     reader.read.pop(value, None)
                     reader.read |= kernel.read  # computing it again reads what its maker read
-            elif readers or (value not in self._read_by and value not in kernel.used):
+            elif readers or value not in kernel.used:
                 kernel.wrote[value] = size
+
+
+def _waits_for_itself(joint: set[Kernel], makers: Iterable[Kernel]) -> bool:
+    """Whether these kernels as one, which reads what the makers make, would need a kernel that needs them."""
+    before = ({maker.now for one in joint for maker in one.after} | {*makers}) - joint
+    return any(other.needs & one.bits for other in before for one in joint)
 
 
 def _sums_columns(operator: Operator) -> bool:

@@ -207,16 +207,19 @@ def layout_of(name: str, args: Sequence[object], result: object) -> str:
         return ""
     if name == "sum" and result.numel() <= FEW_COLUMNS and result.shape[-1:] == operands[0].shape[-1:]:
         return "columns"
-    if name not in ELEMENT_WISE:
-        return ""
+    return _layout_of_elements(name, operands, result) if name in ELEMENT_WISE else ""
+
+
+def _layout_of_elements(name: str, operands: Sequence[Tensor], result: Tensor) -> str:
+    read = [one for one in operands if one.numel() > 1]
     steps = _strides(result, result)
     fastest = steps.index(min(steps))  # the dimension along which neighbours of the result are side by side
-    strides = {_strides(one, result): one.element_size() for one in operands if one.numel() > 1}
+    strides = {_strides(one, result): one.element_size() for one in read}
     if any(one[fastest] > steps[fastest] and one[fastest] * size >= SECTOR for one, size in strides.items()):
         return "transposed"  # they are in several sectors of an operand
-    found = ["strided"] if strides.keys() - {steps} else []
-    types = {one.dtype for one in operands if one.numel() > 1 and one.is_floating_point()}
-    return "_".join([*found, *(["cast"] if len(types) > 1 and name != "copy_" else [])])
+    is_strided = bool(strides.keys() - {steps})
+    is_cast = name != "copy_" and len({one.dtype for one in read if one.is_floating_point()}) > 1
+    return "_".join(["strided"] * is_strided + ["cast"] * is_cast)
 
 
 def _strides(operand: Tensor, result: Tensor) -> tuple[int, ...]:
@@ -283,10 +286,11 @@ class _Attention:
     """Which kernel of attention a GPU runs, and what it computes."""
 
     def __init__(self, config: TrialConfig) -> None:
-        self._config, self._kernel = config, ""
-        if config.device_type == "cuda" and not is_reference(config.attention):
-            cudnn = "sdpa_cudnn" if ATTENTIONS[config.attention].uses_cudnn else ""
-            self._kernel = "flex_attention" if config.attention == "flex" else cudnn
+        self._config, self._of_gpu = config, ""  # the GPU's kernel, if another stands in for it
+        if config.device_type == "cuda" and config.attention == "flex":
+            self._of_gpu = "flex_attention"
+        elif config.device_type == "cuda" and not is_reference(config.attention):
+            self._of_gpu = "sdpa_cudnn" if ATTENTIONS[config.attention].uses_cudnn else ""
 
     def of(self, operator: Operator, args: Mapping[str, object]) -> Operator:
         """Return an operator of attention as the GPU's, with the shapes of query, key and value, and its FLOPs."""
@@ -296,13 +300,13 @@ class _Attention:
             shapes = tuple((1, one[1], one[0], one[2]) if len(one) == 3 else one for one in shapes)
         shapes = shapes[:4] if is_backward else shapes[:3]
         query, key, value = shapes[-3:]
-        causal = is_varlen or any(args.get(name) is True for name in CAUSAL)
+        causal = is_varlen or any(args.get(flag) is True for flag in CAUSAL)
         share = self._share_of_scores(key[2], is_varlen=is_varlen, causal=causal)
         passes = BACKWARD_OF_ATTENTION["hardware"] if is_backward else 1
         scores = query[1] * query[2] * key[2]
         flops = query[0] * int(passes * share * 2 * scores * (query[3] + value[3]))
-        name = self._kernel_name(name, is_masked=args.get("attn_bias") is not None)
-        return replace(operator, name=name, shapes=shapes, flops=flops, is_causal=causal)
+        kernel = self._kernel_name(name, is_masked=args.get("attn_bias") is not None)
+        return replace(operator, name=kernel, shapes=shapes, flops=flops, is_causal=causal)
 
     def _share_of_scores(self, keys: int, *, is_varlen: bool, causal: bool) -> float:
         """Return the scores that are computed, over those of each query with each key."""
@@ -320,8 +324,8 @@ class _Attention:
         there is a mask, which it does not take; and any fused kernel stands in for FlexAttention."""
         if "cudnn" in name and is_masked:
             kernel = "sdpa_cudnn_masked"
-        elif self._kernel and ("flash" in name or self._kernel == "flex_attention"):
-            kernel = self._kernel
+        elif self._of_gpu == "flex_attention" or (self._of_gpu and "flash" in name):
+            kernel = self._of_gpu
         else:
             return name
         return f"{kernel}_backward" if "backward" in name else kernel

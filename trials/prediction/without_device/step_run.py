@@ -26,9 +26,7 @@ from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_
 from lmsweep.trials.prediction.without_device.allocation_trace import (
     Recorder,
     Trace,
-    count_pieces,
     leaves_only,
-    repeated,
     with_ordered_frees,
     without_lasting,
 )
@@ -92,26 +90,33 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
         with log.watching(running.model):
             for index in range(ITERATIONS if leaves_something(config) else 1):
                 previous, begun = recorder.trace[begun:], len(recorder.trace)
-                if repeats and index == 1 and _creates_only_state(config, previous):
-                    later = without_lasting(previous)  # the second iteration and the third
-                    recorder.trace += repeated(later, recorder.pieces)
-                    recorder.trace += repeated(later, recorder.pieces + count_pieces(later))
+                if repeats and (copies := _copies(config, index, previous)):
+                    for one in copies:
+                        recorder.repeat(one)
                     break
-                if repeats and index == ITERATIONS - 1 and leaves_only(None, previous):
-                    recorder.trace += repeated(previous, recorder.pieces)
-                    break
-                log.begin_iteration()
-                if config.varies:  # the first batch is drawn again when steps begin
-                    recorder.begin("forward")
-                    running.advance()
-                for phase in running.phases():
-                    recorder.begin("forward" if phase.name == FUNCTION_PHASE else phase.name)
-                    running.run(phase)
-                recorder.begin("dropped")
-                running.drop()
+                _iterate(config, running, recorder)
         recorder.end()
     autocast = PRECISIONS[config.precision].autocast is not None
     return StepRun(trace=with_ordered_frees(recorder.trace) if autocast else recorder.trace, log=log)
+
+
+def _copies(config: TrialConfig, index: int, previous: Trace) -> list[Trace]:
+    """Return this iteration and those after it as copies of the previous one; none if it has to run."""
+    if index == 1 and _creates_only_state(config, previous):
+        return 2 * [without_lasting(previous)]  # the second iteration and the third
+    return [previous] if index == ITERATIONS - 1 and leaves_only(None, previous) else []
+
+
+def _iterate(config: TrialConfig, running: "_Running", recorder: Recorder) -> None:
+    recorder.log.begin_iteration()
+    if config.varies:  # the first batch is drawn again when steps begin
+        recorder.begin("forward")
+        running.advance()
+    for phase in running.phases():
+        recorder.begin("forward" if phase.name == FUNCTION_PHASE else phase.name)
+        running.run(phase)
+    recorder.begin("dropped")
+    running.drop()
 
 
 def leaves_something(config: TrialConfig) -> bool:
