@@ -50,30 +50,35 @@ _HEX = re.compile(r"[0-9a-f]{1,64}")
 def shared_error(text: str) -> str:
     """Return the place and the type, `model.py:12: MyError`, or the place and lmsweep's own words.
 
-    `/home/ada/model.py:12: width 7` becomes `model.py:12: width 7`, words that are not lmsweep's become GAP. Of a
-    traceback, alone or below such a line, the last frame is the place, and the type of the exception stays. Below a
-    line, what lmsweep itself raised keeps the words of that line.
+    a line                                      becomes
+    /home/ada/model.py:12: width 7              model.py:12: width 7, and words that are not lmsweep's become GAP
+    a traceback alone, MyError at net.py:3      net.py:3: MyError
+    /home/ada/model.py:12: MyError: width 7,
+      and a traceback below it                  model.py:12: MyError, or the raised type if the line names none
+    /home/ada/model.py:12: width 7, and a
+      traceback of what lmsweep raised          model.py:12: width 7
     """
-    first = (text.strip().splitlines() or [""])[0]
-    place = _PLACE.fullmatch(first)
-    said = (place["rest"] or "") if place else first
-    if _TRACEBACK in text:
-        place = place or next(reversed([*_FRAME.finditer(text)]), None)
-        said = _said_above(text, said)
-    is_a_type = re.fullmatch(r"[^\W\d]\w*", said)  # the user's types are no words of lmsweep's
-    words = said if is_a_type else own_words(said)
+    lines = text.strip().splitlines() or [""]
+    placed = _PLACE.fullmatch(lines[0])
+    said = (placed["rest"] or "") if placed else lines[0]
+    if _TRACEBACK not in text:
+        return _placed(placed, _words(said))
+    place, raised = placed or next(reversed([*_FRAME.finditer(text)]), None), _TYPE.match(lines[-1])
+    if said.startswith("Traceback"):  # nothing is said above it
+        return _placed(place, raised["type"] if raised else "error")
+    if raised and raised["module"].startswith("lmsweep."):
+        return _placed(place, _words(said))
+    kind = _TYPE.match(said) or raised
+    return _placed(place, kind["type"] if kind else "error")
+
+
+def _placed(place: re.Match[str] | None, words: str) -> str:
     return f"{place['file']}:{place['line']}: {words}".rstrip(": ") if place else words
 
 
-def _said_above(text: str, said: str) -> str:
-    """Return what a traceback's error is shared as: the type that the line above it names, or that was raised. What
-    lmsweep raised keeps the words of that line."""
-    is_bare = said.startswith("Traceback")
-    raised = _TYPE.match(text.strip().splitlines()[-1])
-    if raised and raised["module"].startswith("lmsweep.") and not is_bare:
-        return said
-    kind = (None if is_bare else _TYPE.match(said)) or raised
-    return kind["type"] if kind else "error"
+def _words(said: str) -> str:
+    """Return the words of a line that are lmsweep's own, or the one word that is a type of the user's."""
+    return said if re.fullmatch(r"[^\W\d]\w*", said) else own_words(said)
 
 
 def private_words(tables: Iterable[pa.Table]) -> set[str]:
