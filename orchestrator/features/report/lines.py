@@ -129,10 +129,12 @@ def _rank_as_x(
     """Rank a key as x axis, the largest first: any key but that of the colours, then one with several points for most
     lines, then the customary one.
     """
+    has_no_other_use = name != colour or len(names) == 1
     line_keys = [codes[other] for other in names if other != name]
     lines = len(set(zip(*line_keys, strict=True))) if line_keys else 1
-    custom = 3 if name == "context_length" else 2 if name == "model" else int(_numbers(points, name) is not None)
-    return name != colour or len(names) == 1, len(points) / lines >= LEAST_POINTS, custom
+    has_several_points = len(points) / lines >= LEAST_POINTS
+    has_numbers = _numbers(points, name) is not None
+    return has_no_other_use, has_several_points, {"context_length": 3, "model": 2}.get(name, int(has_numbers))
 
 
 def _numbers(points: pd.DataFrame, name: str) -> dict[int, float] | None:
@@ -167,7 +169,8 @@ def _facets(lines: _Lines) -> list[str]:
         left_out = max(legend - MOST_LINES, 0)
         return left_out, panels > FEW_PANELS, panels + legend
 
-    return list(min((chosen for chosen in possible if panels_of(chosen) <= MOST_PANELS), key=rank))
+    best = min((chosen for chosen in possible if panels_of(chosen) <= MOST_PANELS), key=rank)
+    return list(best)
 
 
 def _without_protocol(names: list[str], lines: _Lines) -> list[str]:

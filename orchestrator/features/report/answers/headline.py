@@ -207,8 +207,9 @@ def _threshold(answer: Answer, option: str) -> _Start | None:
             continue
         ranks = natural_ranks(cells, name)
         first = ranks[better].min()
-        behind = _leads(answer, cells) < 0
-        if better[ranks >= first].all() and (ranks < first).any() and behind[ranks < first].all():
+        is_below = ranks < first
+        is_behind = _leads(answer, cells) < 0
+        if better[~is_below].all() and is_below.any() and is_behind[is_below].all():
             start, most = label(cells[name][ranks == first].iloc[0]), cells[name].max()
             claim = answer.claim(option, cells[cells[name] == most])
             return _Start(name, start, label(most), claim)

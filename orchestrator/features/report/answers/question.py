@@ -242,10 +242,10 @@ def _options_of(rows: pd.DataFrame, fields: tuple[str, ...]) -> list[Option]:
     for combination in first_rows[list(fields)].itertuples(index=False, name=None):
         values = dict(zip(fields, map(label, combination), strict=True))
         chosen = pd.concat([texts[name] == text for name, text in values.items()], axis=1).all(axis=1)
-        # `bf16` and `bf16, compile block`: none needs no words. It has some if nothing else is to be said, `compile
-        # none`, or if other rows have no value of the field at all, which is another option: `bf16, compile none`.
-        said = {name: text for name, text in values.items() if text != "none" or NO_VALUE in {*texts[name]}}
-        named = said or values
+        # `bf16` beside `bf16, compile block`: the value none is left out. It is named if there is no other, `compile
+        # none`, or if other rows lack a value of the field, which is another option: `bf16, compile none`.
+        needed = {name: text for name, text in values.items() if text != "none" or NO_VALUE in {*texts[name]}}
+        named = needed or values
         if DEVICE in values:
             named = {**named, DEVICE: short[values[DEVICE]]}
         options.append(Option(option_name(named), values, rows[chosen]))

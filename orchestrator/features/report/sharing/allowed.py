@@ -64,7 +64,7 @@ def shared_error(text: str) -> str:
     if _TRACEBACK not in text:
         return _placed(placed, _words(said))
     place, raised = placed or next(reversed([*_FRAME.finditer(text)]), None), _TYPE.match(lines[-1])
-    if said.startswith("Traceback"):  # nothing is said above it
+    if said.startswith("Traceback"):  # it is the whole text
         return _placed(place, raised["type"] if raised else "error")
     if raised and raised["module"].startswith("lmsweep."):
         return _placed(place, _words(said))
