@@ -199,8 +199,8 @@ def _verdict(part: Sequence[Process], judgements: Sequence[_Judgement], *, is_di
 
 
 def _with_reason(counting: _Judgement, seconds: float, *, is_disturbed: bool) -> tuple[Verdict, str]:
-    """Return the verdict of the judgement that counts, which is not slow if the unit was disturbed, and the reason why
-    nothing can be told."""
+    """Return the verdict of the judgement that counts, and the reason if it is `cannot tell`. A part that was disturbed
+    is not called slow."""
     if counting.verdict == "slow" and is_disturbed:
         return "cannot tell", DISTURBED
     if counting.verdict == "cannot tell":

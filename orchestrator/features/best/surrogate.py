@@ -218,9 +218,11 @@ class Surrogate:
         lower = np.linalg.cholesky(whole)
         inverse = cho_solve((lower, True), np.eye(len(values)))
         weights = inverse @ values
-        slope = inverse - np.outer(weights, weights)
-        # Derivatives by the logarithm of a deviation: 2 x the variance. The 1/2 of the likelihood cancels the 2.
-        gradient = [float((slope * one * (1 + interaction * (total - one))).sum()) for one in effects]
+        slope = inverse - np.outer(weights, weights)  # twice the derivative of the loss by each element of `whole`
+        # A variance is exp(2 x parameter), so its derivative is twice itself. That 2 and the half of `slope` cancel.
+        # whole = total + interaction x pairs, where axis a has the effect e: d whole / d e = 1 + interaction x
+        # d pairs / d e, and pairs = e x (total - e) + what has no e.
+        gradient = [float((slope * effect * (1 + interaction * (total - effect))).sum()) for effect in effects]
         gradient += [float(interaction * (slope * pairs).sum()), float(rest * np.trace(slope))]
         away = (parameters - self._centre) / self._width
         loss = values @ weights / 2 + np.log(np.diag(lower)).sum() + (away**2).sum() / 2

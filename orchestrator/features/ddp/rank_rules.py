@@ -42,7 +42,7 @@ def of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
 
 def _of_sharding(c: TrialConfig) -> Iterator[str]:
     formats = PRECISIONS[c.precision]
-    # `gather` casts float32 weights to what autocast computes in. The user's wrapper is told it as well.
+    # `gather` casts float32 weights to what autocast computes in. The user's wrapper reads it as well.
     can_gather = c.fully_shards or is_reference(c.ddp)
     if c.gather == "bf16" and can_gather and formats.autocast != "bfloat16":
         # bf16_pure has nothing left to cast: its weights are bfloat16. fp32 would compute in fewer bits than it says.

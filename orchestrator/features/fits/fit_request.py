@@ -168,20 +168,21 @@ class FitRequest:
         return replace(config, adapter=method)
 
     def plan(self, config: TrialConfig, gpu: AskedGpu) -> str:
-        """Return the command that plans the ranks of a configuration, at one sequence each, for this GPU."""
-        asked, set_otherwise = self._model(), {*MODEL, "checkpointing", "adapter", "adapter_args", *self.chosen()}
+        """Return the command that plans the ranks of a configuration, at one sequence each, for this GPU:
+        `lmsweep plan fsdp --set model=8b --set precision=bf16 ... --set adapter=lora --for 8xH100`."""
+        chosen, has_adapter = self.chosen(), config.adapter != "none"
+        of_user = [one for one in self.settings if has_adapter or not one.startswith("adapter_args.")]
+        of_method = [f"adapter={config.adapter}"] if has_adapter else []
+        tried = [] if "checkpointing" in chosen else [f"checkpointing={','.join(TRIED_CHECKPOINTINGS)}"]
+        written_elsewhere = {*MODEL, "checkpointing", "adapter", "adapter_args", *chosen}
         packaged = [one.config for one in load_sweep(_RANKS_SWEEP).trials]
-        for name in (*COMBINATION_FIELDS, "mode"):
-            value = getattr(config, name)
-            in_all = {getattr(one, name) for one in packaged} == {value}  # so no option is needed
-            if name not in set_otherwise and not in_all:
-                asked.append(f"{name}={value}")
-        if "checkpointing" not in self.chosen():
-            asked.append(f"checkpointing={','.join(TRIED_CHECKPOINTINGS)}")
-        asked += [f"adapter={config.adapter}"] * (config.adapter != "none")
-        is_full = config.adapter == "none"
-        asked += [one for one in self.settings if not (is_full and one.startswith("adapter_args."))]
-        words = ["lmsweep", "plan", _RANKS_SWEEP, *(word for one in asked for word in ("--set", one))]
+        differing = [
+            f"{name}={getattr(config, name)}"
+            for name in (*COMBINATION_FIELDS, "mode")
+            if name not in written_elsewhere and {getattr(one, name) for one in packaged} != {getattr(config, name)}
+        ]
+        settings = [*self._model(), *differing, *tried, *of_method, *of_user]
+        words = ["lmsweep", "plan", _RANKS_SWEEP, *(word for one in settings for word in ("--set", one))]
         words += ["--for", f"{config.world_size}x{gpu.name}"]
         words += [word for price in self.prices for word in ("--price", price)]
         words += [word for package in self.trusted for word in ("--trust", package)]

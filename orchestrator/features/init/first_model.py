@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
@@ -17,6 +17,8 @@ from lmsweep.trials.spec.suggestions import known_elsewhere
 
 PASSED = (*OFFERED, "device", "dtype")
 """The parameters of a model that lmsweep gives."""
+PASSED_BY_ADAPTER = ("vocab_size", "context_length")
+"""What an adapter takes and passes on, as a sweep varies it."""
 
 USUAL_VALUES: dict[str, object] = {
     **dict.fromkeys(("rope_theta", "theta", "rope_base"), 10000.0),
@@ -68,13 +70,13 @@ class _Way:
     model: Candidate
     settings: Settings | None
     vocabulary: int
-    args: dict[str, object] = field(default_factory=dict)
+    args: dict[str, object]
     """Arguments that the sweep file gives."""
-    dimensions: dict[str, int] = field(default_factory=dict)
+    dimensions: dict[str, int]
     """Parameter that lmsweep passes from the sweep file's fields -> the user's default, or what replaces it."""
-    replaced: list[str] = field(default_factory=list)
+    replaced: list[str]
     """As in FirstModel."""
-    unknown: list[str] = field(default_factory=list)
+    unknown: list[str]
     """Parameters whose values cannot be guessed."""
 
     @property
@@ -207,41 +209,46 @@ def _way(model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
 
 
 def _way_with(settings: Settings | None, model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
-    """Return a way to build a model. The user's defaults stay, except where a first look cannot have them."""
+    """Return a way to build a model. The user's defaults stay, except where a first look cannot have them.
+
+    the parameter                   without a default     with a default
+    is passed: a context length     -                     -, as it is an axis of the sweep
+    is passed: another dimension    -                     dimensions: the default, as lmsweep would pass its own
+    is passed: device, ...          -                     -
+    any other                       args, else unknown    args, if the default is replaced
+    """
     taken = settings.parameters if settings else model.parameters
     ours_of = {one.name: _ours(one, taken) or "" for one in taken}
     vocabulary = next((one.number for one in taken if ours_of[one.name] == "vocab_size" and one.number), VOCABULARY)
     sizes: dict[str, Any] = {**asdict(SIZES[size]), "vocab_size": vocabulary, "context_length": context}
-    way = _Way(model=model, settings=settings, vocabulary=vocabulary)
+    passed = {name for name, ours in ours_of.items() if (ours in PASSED_BY_ADAPTER if settings else name in PASSED)}
+    args: dict[str, object] = {}
+    dimensions: dict[str, int] = {}
+    replaced, unknown = [], []
     for one in taken:
-        ours = ours_of[one.name]
-        # A sweep varies these two, so the adapter passes them; without one, lmsweep itself passes what it has.
-        is_passed = ours in ("vocab_size", "context_length") if settings else one.name in PASSED
-        if one.required:
-            if not is_passed:
-                _give(way, one.name, ours, sizes)
+        name, ours = one.name, ours_of[one.name]
+        if name in passed and (one.required or ours == "context_length"):
             continue
-        if is_passed and ours == "context_length":
-            continue  # an axis of the sweep
+        if one.required:
+            if ours in sizes:
+                args[name] = sizes[ours]
+            elif name in USUAL_VALUES:
+                args[name] = USUAL_VALUES[name]
+            else:
+                unknown.append(name)
+            continue
         replacement = _replacement(one, ours, sizes, shallow=shallow)
-        if is_passed and ours in PLAIN_DIMENSIONS:  # lmsweep passes its own dimension unless the sweep has the user's
-            if number := replacement or one.number:
-                way.dimensions[one.name] = number
-        elif replacement and not is_passed:
-            way.args[one.name] = replacement
+        number = replacement or one.number
+        if name not in passed and replacement:
+            args[name] = replacement
+        if name in passed and ours in PLAIN_DIMENSIONS and number:
+            dimensions[name] = number
         if replacement and replacement != one.number:
-            way.replaced.append(f"{one.name} {replacement}, not your {one.default or 'own'}")
-    return way
-
-
-def _give(way: _Way, name: str, ours: str, sizes: Mapping[str, Any]) -> None:
-    """Give a parameter without a default the size that it names, else its usual value; else it is unknown."""
-    if ours in sizes:
-        way.args[name] = sizes[ours]
-    elif name in USUAL_VALUES:
-        way.args[name] = USUAL_VALUES[name]
-    else:
-        way.unknown.append(name)
+            replaced.append(f"{name} {replacement}, not your {one.default or 'own'}")
+    return _Way(
+        model=model, settings=settings, vocabulary=vocabulary,
+        args=args, dimensions=dimensions, replaced=replaced, unknown=unknown,
+    )  # fmt: skip
 
 
 def _replacement(one: Parameter, ours: str, sizes: Mapping[str, Any], *, shallow: bool) -> int | None:
@@ -273,7 +280,7 @@ def _adapter(candidate: Candidate, settings: Settings) -> str:
     """Return the text of the file with `build`, which builds the model from its settings."""
     # lmsweep's name -> the user's. Of two parameters with one meaning, the first is given (reversed: it is set last).
     theirs = {_ours(one, settings.parameters): one.name for one in reversed(settings.parameters)}
-    taken = [name for name in ("vocab_size", "context_length") if name in theirs]
+    taken = [name for name in PASSED_BY_ADAPTER if name in theirs]
     given = ", ".join([*(f"{theirs[name]}={name}" for name in taken), "**changes"])
     imports: dict[str, list[str]] = {}
     for reference in settings.imports:

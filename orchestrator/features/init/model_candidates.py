@@ -102,12 +102,13 @@ def _judged(cls: Class, classes: list[Class], *, is_part: bool) -> tuple[float, 
     embeds = _embeds_tokens(cls.calls)
     has_head = any(head in attribute for attribute in of_model for head in _HEADS)
     is_called_model = any(word in cls.name.lower() for word in _NAMES)
+    looks_whole = has_head and is_called_model
     candidate = Candidate(
         kind="model",
         reference=cls.reference,
         place=cls.place,
         parameters=cls.parameters,
-        is_likely=embeds and has_head and is_called_model if is_part else embeds or (has_head and is_called_model),
+        is_likely=(embeds and looks_whole) if is_part else (embeds or looks_whole),
         ways=ways_to_build(cls, classes),
     )
     return 2.0 * embeds + 2.0 * has_head + 1.0 * is_called_model - 4.0 * is_part, candidate

@@ -1,13 +1,14 @@
 """How to build a model whose class takes an object: by a settings class, by a factory method, or from a default.
 
-Each way is a `Settings`: its body is the statements of a function that returns the model, in which `{given}` stands for
-the arguments.
+Each way is a `Settings`: its body is the statements of a function that returns the model, in which GIVEN stands for the
+arguments.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from lmsweep.orchestrator.features.init.definitions import (
     Class,
@@ -20,6 +21,8 @@ from lmsweep.orchestrator.features.init.definitions import (
 from lmsweep.trials.code.project import text_of
 from lmsweep.trials.code.source import parse
 
+GIVEN = "{given}"
+"""Where a body has the arguments; `first_model` formats it."""
 _SETTINGS = ("config", "cfg", "args", "params", "hparams", "model_args", "model_config", "opt")
 """Names of a parameter that takes an object with settings."""
 _TYPING = ("Any", "Dict", "List", "Literal", "None", "Optional", "Sequence", "Tuple", "Union")
@@ -39,7 +42,7 @@ def ways_to_build(model: Class, classes: list[Class]) -> tuple[Settings, ...]:
     fields = _fields(settings_class) if settings_class else None
     ways: list[Settings] = []
     if settings_class and fields is not None and not any(map(_is_object, fields)):
-        ways.append(_settings(fields, f"return {model.name}({settings_class.name}({{given}}))", model, settings_class))
+        ways.append(_settings(fields, f"return {model.name}({settings_class.name}({GIVEN}))", model, settings_class))
     builders = [one for one in classes if "build" in one.methods and _returned(one.methods["build"]) == model.name]
     ways += _of_functions(model, settings_class, builders)
     if takes_settings and not ways:  # nothing states the settings: a default may, or what the model reads of them
@@ -66,15 +69,20 @@ def _settings(parameters: tuple[Parameter, ...], body: str, *named: Class) -> Se
 
 
 def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class]) -> Class | None:
-    """Return the class of the settings: by the parameter's annotation, else one of the model's file by its name."""
+    """Return the class of the settings: that of the parameter's annotation, or, without one, one of the model's file
+    that is named as settings are. Of several, the one in the model's file is meant, else the one that it imports."""
     wanted = parameter.annotation.rpartition(".")[2].strip("'\"")
-    near = [one for one in classes if one.file == model.file and one.name.endswith(("Config", "Args"))]
-    named = [one for one in classes if one.name == wanted] or ([] if wanted else near)
-    if not named:
+    in_file = [one for one in classes if one.file == model.file]
+    if not wanted:
+        candidates = [one for one in in_file if one.name.endswith(("Config", "Args"))]
+    else:
+        named = [one for one in classes if one.name == wanted]
+        module = _imported_from(model).get(wanted)
+        imported = [one for one in named if one.reference.partition(":")[0] == module]
+        candidates = [one for one in in_file if one.name == wanted] or imported or named
+    if not candidates:
         return None
-    imported = _imported_from(model).get(wanted, "")
-    # The one in the model's file, else the one that it imports, else the first.
-    nearest = min(named, key=lambda one: (one.file != model.file, one.reference.partition(":")[0] != imported))
+    nearest = candidates[0]
     # A file that no import can name is loaded from its folder, so both must lie in it.
     by_path = any(one.reference.startswith("./") for one in (model, nearest))
     return None if by_path and model.file.parent != nearest.file.parent else nearest
@@ -95,25 +103,36 @@ def _fields(settings_class: Class) -> tuple[Parameter, ...] | None:
     return None
 
 
+class _Owner(NamedTuple):
+    """A class whose methods may make the model, its settings or its builder."""
+
+    owner: Class
+    before: str
+    after: str
+    """Around the call of a method, so that the model results: `Net(Config.small())`, `Builder.small().build()`."""
+    named: tuple[Class, ...]
+    """The classes that this names."""
+
+
 def _of_functions(model: Class, settings_class: Class | None, builders: list[Class]) -> Iterator[Settings]:
     """Yield the ways by classmethods and staticmethods that return the model or its settings, and whose required
     parameters are plain values.
     """
-    # The class that owns the method, how its result becomes the model, and the classes that this names.
-    owners: list[tuple[Class, str, tuple[Class, ...]]] = [(model, "return {call}", (model,))]
+    owners = [_Owner(model, before="", after="", named=(model,))]
     if settings_class:
-        owners.append((settings_class, f"return {model.name}({{call}})", (model, settings_class)))
-    owners += [(one, "return {call}.build()", (one,)) for one in builders]
-    for owner, body, named in owners:
+        owners.append(_Owner(settings_class, before=f"{model.name}(", after=")", named=(model, settings_class)))
+    owners += [_Owner(one, before="", after=".build()", named=(one,)) for one in builders]
+    for owner, before, after, named in owners:
         for name, function in owner.methods.items():
             kinds = {last_name(one) for one in function.decorator_list}
             if not kinds & {"classmethod", "staticmethod"} or name.startswith(("_", *_FROM_FILES)):
                 continue
+            makes_owner = _returned(function) in (owner.name, "Self") or _calls(function) & {"cls", owner.name}
             taken = tuple(parameters_of(function, skip="classmethod" in kinds))
-            is_made = _returned(function) in (owner.name, "Self") or bool(_calls(function) & {"cls", owner.name})
             # The `name` of a preset is plain, but cannot be guessed.
-            if is_made and taken and not any(_is_object(one) or one.name == "name" for one in taken if one.required):
-                yield _settings(taken, body.format(call=f"{owner.name}.{name}({{given}})"), *named)
+            is_unknown = any(_is_object(one) or one.name == "name" for one in taken if one.required)
+            if makes_owner and taken and not is_unknown:
+                yield _settings(taken, f"return {before}{owner.name}.{name}({GIVEN}){after}", *named)
 
 
 def _of_default(model: Class) -> Settings | None:
@@ -130,9 +149,7 @@ def _of_default(model: Class) -> Settings | None:
     )
     # model_type names a preset, as in minGPT. A preset and sizes exclude each other, and sizes are given.
     preset = "model_type=None, " if any(field == "model_type" for field, _ in given) else ""
-    body = (
-        f"config = {model.name}.{name}()\n    vars(config).update({preset}{{given}})\n    return {model.name}(config)"
-    )
+    body = f"config = {model.name}.{name}()\n    vars(config).update({preset}{GIVEN})\n    return {model.name}(config)"
     return _settings(fields, body, model)
 
 
@@ -152,7 +169,7 @@ def _of_what_is_read(parameter: Parameter, model: Class, classes: list[Class]) -
     if not read or not all(map(str.isidentifier, read)):
         return None
     fields = tuple(Parameter(name=name, required=True) for name in dict.fromkeys(read))
-    settings = _settings(fields, f"return {model.name}({kind}({{given}}))", model)
+    settings = _settings(fields, f"return {model.name}({kind}({GIVEN}))", model)
     return settings if kind == "dict" else replace(settings, imports=("types:SimpleNamespace", *settings.imports))
 
 

@@ -99,14 +99,15 @@ def content_of(
             sections = sections_of(results, published, first)
     summary = summarize(frame)
     profile_headline = _profile_headline(results, asked)
-    # The workload whose numbers are asked for. None: the headline says what is faster, if there is an answer.
-    about = "profile" if profile_headline else asked.where.get("workload") if asked and not asked.compare else None
-    if about is not None:  # what is faster comes after the numbers
-        views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))
-    compared = first if about is None else None
+    about = _workload_of_numbers(asked, profile_headline)
+    compared = first
+    if about is not None:
+        compared = None
+        question = QUESTIONS.get(about, " ")  # its views come first, and what is faster last
+        views.sort(key=lambda view: (not view.name.startswith(question), view.compared))
+    own = None if others else _sweeps_own_headline(frame, location)
     in_numbers = profile_headline or range_headline(_asked_rows(frame, asked)) or summary.headline
-    answered = None if others else _sweeps_own_headline(frame, location)
-    headline, details = answered or _headline(compared, in_numbers, published, history=history)
+    headline, details = own or _headline(compared, in_numbers, published, history=history)
     is_answered = compared is None or bool(compared.question.text)  # else the answer is to another question
     return Content(
         results=results, dollars=dollars, question=asked.ask if asked and is_answered else "", first=first,
@@ -125,7 +126,16 @@ def _answers(results: Joined, asked: Asked | None, across: Sequence[str], others
         return histories_of(results, across)
     answers = [*answers_of(results.attempts, across)]
     # An answer without cells says why devices could not be compared. Drop it if nobody asked for that.
-    return [one for one in answers if len(one.cells)] if asked and not asked.compare and not others else answers
+    if asked and asked.is_about_numbers and not others:
+        return [one for one in answers if len(one.cells)]
+    return answers
+
+
+def _workload_of_numbers(asked: Asked | None, profile_headline: str) -> str | None:
+    """Return the workload whose numbers the headline says. None: it says what is faster, if there is an answer."""
+    if profile_headline:
+        return "profile"
+    return asked.where.get("workload") if asked and asked.is_about_numbers else None
 
 
 def _sweeps_own_headline(frame: pd.DataFrame, location: str) -> tuple[str, Sequence[str]] | None:
@@ -139,21 +149,20 @@ def _headline(
     compared: Answer | None, in_numbers: str, published: Beside | None, *, history: bool
 ) -> tuple[str, Sequence[str]]:
     """Return the headline and its details: of the comparison, else of the numbers. Published numbers come before both,
-    because the user asked for them with --with."""
-    headline = in_numbers
-    details: Sequence[str] = ()
+    because the user asked for them with --with; the headline is then the first of the details."""
+    headline, details = in_numbers, list[str]()
     if compared:
-        headline, details = headline_of_history(compared) if history else headline_of(compared)
-        details = [*details, *(safe_sizes(compared) if len(compared.cells) else [])]
-    if published and published.summary:
-        return published.summary, [*([f"{headline}."] if headline else []), *details]
-    return headline, details
+        headline, said = headline_of_history(compared) if history else headline_of(compared)
+        details = [*said, *(safe_sizes(compared) if len(compared.cells) else [])]
+    if not (published and published.summary):
+        return headline, details
+    return published.summary, [f"{headline}.", *details] if headline else details
 
 
 def _asked_rows(frame: pd.DataFrame, asked: Asked | None) -> pd.DataFrame:
     """The rows that a question about numbers is about; all if it has not been measured."""
     with suppress(RequestError):
-        return select(frame, dict(asked.where)) if asked and not asked.compare else frame
+        return select(frame, dict(asked.where)) if asked and asked.is_about_numbers else frame
     return frame
 
 
@@ -179,8 +188,8 @@ def histories_of(results: Joined, across: Sequence[str]) -> list[Answer]:
 def _profile_headline(results: Joined, asked: Asked | None) -> str:
     """Which share of a step's kernel time matrix products take, of a store that is about profiles."""
     counts = results.measurements.drop_duplicates("measurement_id")["workload"].value_counts()
-    about = asked.where.get("workload") == "profile" if asked and not asked.compare else counts.index[0] == "profile"
-    if "profile" not in counts or not about:
+    about = asked.where.get("workload") if asked and asked.is_about_numbers else counts.index[0]
+    if about != "profile" or "profile" not in counts:
         return ""
     try:
         kernels = classified(results.details("kernels", "profile"))

@@ -115,12 +115,14 @@ def _samples(rows: pd.DataFrame, stride: int) -> dict[str, Json]:
     if not (rows["n"] > 1).any():
         return {}
     found: dict[str, Json] = {}
-    for name, column in (("samples", "samples"), ("warmup", "warmup_samples")):
+    for column in ("samples", "warmup_samples"):
+        name = column.removesuffix("_samples")
         lists = pa.array(rows[column].array)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         numbers = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
-        within = np.arange(len(numbers)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        kept = numbers[within % stride == 0]
+        starts = np.cumsum(lengths) - lengths
+        places = np.arange(len(numbers)) - np.repeat(starts, lengths)  # in its list: 0 1, 0 1 2 for lengths 2 and 3
+        kept = numbers[places % stride == 0]
         found[name] = b64encode(kept.astype("<f4").tobytes()).decode()
         found[f"{name}_lengths"] = _codes(-(-lengths // stride))
     return found

@@ -129,10 +129,12 @@ def _rank_as_x(
     """Rank a key as x axis, the largest first: any key but that of the colours, then one with several points for most
     lines, then the customary one.
     """
+    has_no_other_use = name != colour or len(names) == 1
     line_keys = [codes[other] for other in names if other != name]
     lines = len(set(zip(*line_keys, strict=True))) if line_keys else 1
-    custom = 3 if name == "context_length" else 2 if name == "model" else int(_numbers(points, name) is not None)
-    return name != colour or len(names) == 1, len(points) / lines >= LEAST_POINTS, custom
+    has_several_points = len(points) / lines >= LEAST_POINTS
+    has_numbers = _numbers(points, name) is not None
+    return has_no_other_use, has_several_points, {"context_length": 3, "model": 2}.get(name, int(has_numbers))
 
 
 def _numbers(points: pd.DataFrame, name: str) -> dict[int, float] | None:
@@ -157,14 +159,18 @@ def _facets(lines: _Lines) -> list[str]:
     """
     if len(lines.rows) <= FEW_LINES:
         return []
-    tried = []
-    for size in range(3):
-        for chosen in combinations(lines.keys, size):
-            panels = len(lines.parts(chosen))
-            legend = len(lines.parts([name for name in lines.keys if name not in chosen]))
-            if panels <= MOST_PANELS:
-                tried.append((max(legend - MOST_LINES, 0), panels > FEW_PANELS, panels + legend, list(chosen)))
-    return min(tried, key=lambda one: one[:3])[3]
+    possible = [chosen for size in range(3) for chosen in combinations(lines.keys, size)]
+
+    def panels_of(chosen: Sequence[str]) -> int:
+        return len(lines.parts(chosen))
+
+    def rank(chosen: Sequence[str]) -> tuple[int, bool, int]:
+        panels, legend = panels_of(chosen), len(lines.parts([name for name in lines.keys if name not in chosen]))
+        left_out = max(legend - MOST_LINES, 0)
+        return left_out, panels > FEW_PANELS, panels + legend
+
+    best = min((chosen for chosen in possible if panels_of(chosen) <= MOST_PANELS), key=rank)
+    return list(best)
 
 
 def _without_protocol(names: list[str], lines: _Lines) -> list[str]:
@@ -272,24 +278,27 @@ def _short(value: float) -> float:
 def _looks(lines: _Lines, names: Sequence[str], colour: str) -> dict[Line, tuple[int, int]]:
     """Return the colour and dash of each line: the same for the same values in every panel. names: keys in the legend.
 
-    One key has the colours, the others the dashes. If that takes more than there are, both number the lines.
+    attention                  colour and dash by attention
+    attention and precision    colour by attention, which has more values; dash by precision
+    more keys than dashes      the first line 0, 0, the second 1, 0, ..., the eighth 0, 1, ...
     """
 
-    def numbers(of: Sequence[str]) -> dict[Line, int]:
-        """The number of each line among those that these keys distinguish."""
-        number_of = {part: number for number, part in enumerate(lines.parts(of))}
-        return {line: number_of[lines.part(line, of)] for line in lines.rows}
+    def index_by(keys: Sequence[str]) -> dict[Line, int]:
+        """The index of each line's values of these keys among those of all lines."""
+        index_of = {part: index for index, part in enumerate(lines.parts(keys))}
+        return {line: index_of[lines.part(line, keys)] for line in lines.rows}
 
     count = {name: len(lines.parts([name])) for name in names}
     few = [name for name in names if count[name] <= COLOURS]
     shade = colour if colour in few else max(few, key=lambda name: count[name], default=None)
     rest = [name for name in names if name != shade]
-    hues, dashes, whole = numbers([shade] if shade else []), numbers(rest), numbers(names)
-    if not any(dashes.values()):  # colours and dashes both tell lines apart
+    hues, dashes = index_by([shade] if shade else []), index_by(rest)
+    most_dashes = len(lines.parts(rest))
+    if most_dashes <= 1:
         return {line: (hue, hue % DASHES) for line, hue in hues.items()}
-    if max(dashes.values()) < DASHES:
+    if most_dashes <= DASHES:
         return {line: (hue, dashes[line]) for line, hue in hues.items()}
-    return {line: (number % COLOURS, number // COLOURS % DASHES) for line, number in whole.items()}
+    return {line: (index % COLOURS, index // COLOURS % DASHES) for line, index in index_by(names).items()}
 
 
 def _shifts(names: Iterable[str]) -> dict[str, float]:

@@ -141,7 +141,7 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
         options = ["option", found.baseline, "time" if found.timed else found.question.measure.name]
     results = [
         [value, *(numbers.get(key, -1) if key else -1 for key in keys)]  # -1: none on the page
-        for value, *keys in zip(cells["value"], cells["one"], cells["other"], strict=True)
+        for value, *keys in zip(cells["value"], cells["baseline_key"], cells["option_key"], strict=True)
     ]
     clocks = f"; {DEVICE_MARK}: device time, else wall time" * any(_marked(cells))
     return View(

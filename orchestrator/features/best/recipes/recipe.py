@@ -46,53 +46,56 @@ def pytorch_snippet(config: TrialConfig) -> str:
     The names `model`, `inputs` and `targets` are the reader's: an nn.Module on the device with its layers in
     `model.blocks`, and integers (batch, tokens).
     """
-    recomputing = (model_recipes.of_compilation(config), model_recipes.of_checkpointing(config))
+    has_gradients, trains = PASSES[config.mode] > 1, config.mode == "train_step"
+    compilation, checkpointing = model_recipes.of_compilation(config), model_recipes.of_checkpointing(config)
     recipe = _joined(
         model_recipes.of_attention(config),
         Recipe(lines=("model.eval()" if config.mode == "forward" else "model.train()",)),  # without or with dropout
-        model_recipes.of_precision(config, has_gradients=PASSES[config.mode] > 1),
+        model_recipes.of_precision(config, has_gradients=has_gradients),
         model_recipes.of_adapter(config),
-        *(reversed(recomputing) if config.compiles_checkpoints else recomputing),
+        *((checkpointing, compilation) if config.compiles_checkpoints else (compilation, checkpointing)),
         step_recipes.of_loss(config),
-        step_recipes.of_optimizer(config) if config.mode == "train_step" else Recipe(),
+        step_recipes.of_optimizer(config) if trains else Recipe(),
     )
     facts = [line for fact in _facts(config, recipe) for line in wrap(f"# {fact}", LINE, subsequent_indent="#   ")]
-    decorators = (*when(config.mode == "forward", "@torch.inference_mode()"), *recipe.decorators)
     lines = ["import torch", "from torch.nn import functional", *recipe.imports, "", *facts, "", *recipe.lines, "", ""]
-    lines += [*decorators, "def step(inputs, targets):", *(f"    {line}" for line in _statements(config, recipe)), ""]
-    path = config.blocks or "blocks"  # where the configuration's model has its layers
-    return "\n".join(lines).replace("model.blocks", f"model.{path}").replace("f'blocks.", f"f'{path}.")
+    lines += [*when(config.mode == "forward", "@torch.inference_mode()"), *recipe.decorators]
+    lines += ["def step(inputs, targets):", *_indented(_step(config, recipe))]
+    path = config.blocks or "blocks"  # where the configuration's model has its layers; in names, f'blocks.{name}'
+    return "\n".join([*lines, ""]).replace("model.blocks", f"model.{path}").replace("f'blocks.", f"f'{path}.")
+
+
+def _step(config: TrialConfig, recipe: Recipe) -> list[str]:
+    """Return the body of the function that runs a step."""
+    has_gradients = PASSES[config.mode] > 1
+    forward = [*when(config.records_cuda_graphs, "torch.compiler.cudagraph_mark_step_begin()")]
+    if recipe.around_forward:
+        (manager,) = recipe.around_forward
+        forward += [f"with {manager}:", *_indented(recipe.forward)]
+    else:
+        forward += recipe.forward
+    clearing = when(has_gradients, "model.zero_grad(set_to_none=True)")
+    scales = PRECISIONS[config.precision].scales_gradients
+    backward = when(has_gradients, "scaler.scale(loss).backward()" if scales else "loss.backward()")
+    clears_early = config.zero_grad == "before_backward"
+    early = clearing if clears_early else ()
+    if config.accumulate == 1:
+        result, passes = "loss.detach()", [*forward, *early, *backward]
+    else:  # micro-batches add up their gradients, so these are cleared before the first or after the update
+        count = config.accumulate
+        loop = f"for inputs, targets in zip(inputs.chunk({count}), targets.chunk({count})):"
+        micro = [*forward, f"loss = loss / {count}", *backward, "total += loss.detach()"]
+        result, passes = "total", [*early, "total = 0", loop, *_indented(micro)]
+    update = _update(config) if config.mode == "train_step" else []
+    return [*passes, *update, *(() if clears_early else clearing), f"return {result}"]
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def _joined(*recipes: Recipe) -> Recipe:
     return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
-
-
-def _statements(config: TrialConfig, recipe: Recipe) -> list[str]:
-    """Return the statements of the function that runs a step."""
-    has_gradients = PASSES[config.mode] > 1
-    computing = [
-        *when(config.records_cuda_graphs, "torch.compiler.cudagraph_mark_step_begin()"),
-        *(f"with {one}:" for one in recipe.around_forward),
-        *(f"    {line}" if recipe.around_forward else line for line in recipe.forward),
-    ]
-    backward = [
-        *when(config.accumulate > 1, f"loss = loss / {config.accumulate}"),
-        *when(
-            has_gradients,
-            "scaler.scale(loss).backward()" if PRECISIONS[config.precision].scales_gradients else "loss.backward()",
-        ),
-    ]
-    # Several micro-batches add up their gradients, so these are cleared before the first or after the update.
-    clear = when(has_gradients, "model.zero_grad(set_to_none=True)")
-    early, late = (clear, ()) if config.zero_grad == "before_backward" else ((), clear)
-    update = _update(config) if config.mode == "train_step" else []
-    if config.accumulate == 1:
-        return [*computing, *early, *backward, *update, *late, "return loss.detach()"]
-    parts = f"(inputs.chunk({config.accumulate}), targets.chunk({config.accumulate}))"
-    inner = [*computing, *backward, "total += loss.detach()"]
-    loop = ["total = 0", f"for inputs, targets in zip{parts}:", *(f"    {line}" for line in inner)]
-    return [*early, *loop, *update, *late, "return total"]
 
 
 def _update(config: TrialConfig) -> list[str]:

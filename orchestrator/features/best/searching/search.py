@@ -91,7 +91,7 @@ class Search:
 
     def learn(self, cell: int, processes: Processes | None) -> None:
         """Learn what more processes of a cell measured; None if it failed or does not meet the limits."""
-        self._running[cell] = max(0, self._running[cell] - 1)  # a cell that the store has never ran
+        self._running[cell] = max(0, self._running[cell] - 1)  # 0 already if the store has the cell
         self.left.discard(cell)
         self.results.add(cell, processes)
         self._beliefs = None
@@ -178,24 +178,24 @@ class Search:
         return sorted(pair, key=lambda cell: -self.beliefs.errors[cell].deviation)
 
     def _choose_first(self, cells: Indices) -> list[int]:
-        """Return the next cells to try, in order, until every value of every axis was tried.
-
-        Empty if all were tried and a cell has a result; one more cell if all failed.
+        """Return the next cells to try, in order, until every value of every axis was tried: each time the cell with
+        the most values that no other had, and of several the fastest by the prior. Empty if all were tried, or one more
+        cell if no cell has a result, as all failed.
         """
         codes, prior = self.results.space.codes, self.results.prior
         tried = [*self.results.measured, *self.results.failed, *(+self._running)]
         seen = [set(codes[tried, place].tolist()) for place in range(codes.shape[1])]
         chosen: list[int] = []
-        while True:
-            untried = np.zeros(len(cells))  # how many values each cell has that no other had
+        while len(chosen) < len(cells):
+            new_values = np.zeros(len(cells))  # of each cell
             for place, known in enumerate(seen):
-                untried += [code not in known for code in codes[cells, place].tolist()]
-            if not untried.max() and (chosen or self.results.measured):
-                return chosen
-            most = cells[untried == untried.max()]
+                new_values += [code not in known for code in codes[cells, place].tolist()]
+            if not new_values.max():
+                break
+            most = cells[new_values == new_values.max()]
             chosen.append(int(most[np.argmin(prior[most])]))
-            cells = cells[cells != chosen[-1]]
             for place, known in enumerate(seen):
                 known.add(int(codes[chosen[-1], place]))
-            if not len(cells):
-                return chosen
+        if not chosen and not self.results.measured:
+            return [int(cells[np.argmin(prior[cells])])]
+        return chosen

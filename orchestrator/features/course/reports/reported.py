@@ -86,11 +86,13 @@ def _drawn(value: str, make: Make, results: Results) -> Table:
     here = table.cells[(table.cells["of"] == HERE) & table.cells["median"].notna()]
     if here.empty:
         raise RequestError("the store has no counterpart of its numbers")
-    columns, measured = (_without_side(cells[table.cols]) for cells in (table.cells, here))
-    return replace(table, cells=table.cells[columns.isin(measured)])
+    measured = _pair(here[table.cols])
+    return replace(table, cells=table.cells[_pair(table.cells[table.cols]).isin(measured)])
 
 
-def _without_side(columns: pd.DataFrame) -> pd.MultiIndex:
+def _pair(columns: pd.DataFrame) -> pd.MultiIndex:
+    """Return the columns of cells, equal for both of a pair: `forward, published` and `forward, here`. `of` has the
+    side."""
     return pd.MultiIndex.from_frame(columns.assign(of=""))
 
 

@@ -25,6 +25,15 @@ MOST_PLACES = 4
 """If two options have at most as many cells, each has a line below the headline."""
 
 
+class _Ranking(NamedTuple):
+    """The first two among the options and the baseline."""
+
+    first: str
+    second: str
+    is_sure: bool
+    """Whether the order of these two is sure."""
+
+
 class Lead(NamedTuple):
     """The option that the headline names: the one with the largest certain gain, or, if none is certain, the best in
     most conditions."""
@@ -95,11 +104,20 @@ def _of_two(answer: Answer, name: str) -> Lead:
 
 
 def _of_many(answer: Answer, names: Sequence[str]) -> Lead:
-    """Return the lead among several options. names: of the options, without the baseline."""
+    """Return the lead among several options. names: of the options, without the baseline. Its words, with A the
+    baseline, are the first of these whose condition holds:
+
+    None of 3 is surely better than A. Next: B ...     A comes first
+    B is the fastest of 3 from d_model 512 on: ...     B is better there, and worse below
+    None of 3 is surely faster than A; B comes first   B is not surely better than A
+    B is the fastest of 3: ...                         B is surely better than the second, too
+    B leads 3: ...                                     otherwise
+    """
     claims, wins, count = {name: answer.claim(name) for name in names}, _wins(answer), len(names) + 1
-    winner, second, is_first_surely = _first_two(answer, claims, wins)
+    ranking = _first_two(answer, claims, wins)
+    winner = ranking.first
     if winner == answer.baseline:
-        lead = _of_two(answer, second)
+        lead = _of_two(answer, ranking.second)
         return lead._replace(words=f"None of {count} is surely better than {winner}. Next: {lead.words}", details=())
     claim = claims[winner]
     most, better = ("fastest", "faster") if answer.timed else ("smallest", "smaller")
@@ -109,34 +127,33 @@ def _of_many(answer: Answer, names: Sequence[str]) -> Lead:
     if claim.verdict != "better":
         said = f"None of {count} is surely {better} than {answer.baseline}; {winner} comes first"
         return Lead(said, claim, [_sentence(count_words(claim))])
-    place = f"is the {most} of {count}" if is_first_surely and not claim.is_hidden else f"leads {count}"
+    place = f"is the {most} of {count}" if ranking.is_sure and not claim.is_hidden else f"leads {count}"
     measured = int(answer.of(winner)["gain"].notna().sum())
     details = []
-    if not is_first_surely:
-        details = [f"{second} may be as good."]
+    if not ranking.is_sure:
+        details = [f"{ranking.second} may be as good."]
     elif wins[winner] < measured:
         details = [f"It is first in {wins[winner]} of {measured} conditions."]
     return Lead(f"{winner} {place}: {words(claim, 'gain')}", claim, details)
 
 
-def _first_two(answer: Answer, claims: Mapping[str, Claim], wins: Counter[str]) -> tuple[str, str, bool]:
-    """Return the first and the second of the options and the baseline, and whether the order of these two is sure.
-
-    They are ranked by the certain part of their gain over the baseline. If the baseline is one of the two, the order
-    counts as sure, because the words of the other's claim say how sure it is. Else the two are compared directly.
-    """
+def _first_two(answer: Answer, claims: Mapping[str, Claim], wins: Counter[str]) -> _Ranking:
+    """Rank the options and the baseline by the certain part of their gain over the baseline. If the first two are
+    options, they are also compared directly."""
     certain = {name: claim.ahead for name, claim in claims.items()} | {answer.baseline: 1.0}
-    winner = max(certain, key=lambda name: certain[name])
-    if winner == answer.baseline:  # no gain is certain: the option that is best in most conditions is named
-        winner = max(certain, key=lambda name: (wins[name], certain[name]))
-    second = max((name for name in certain if name != winner), key=lambda name: certain[name])
-    if answer.baseline in (winner, second):
-        return winner, second, True
-    direct = _between(answer, second, winner)
-    if direct and direct.verdict == "worse":
+    first = max(certain, key=lambda name: certain[name])
+    if first == answer.baseline:  # no gain is certain: the option that is best in most conditions is named
+        first = max(certain, key=lambda name: (wins[name], certain[name]))
+    second = max((name for name in certain if name != first), key=lambda name: certain[name])
+    if answer.baseline in (first, second):
+        return _Ranking(first, second, is_sure=True)  # the words of the other's claim say how sure it is
+    direct = _between(answer, second, first)
+    if direct is None or direct.verdict not in ("better", "worse"):
+        return _Ranking(first, second, is_sure=False)
+    if direct.verdict == "worse":
         # Against the baseline wall time decides. It cannot tell these two apart, but compared directly they differ.
-        winner, second = second, winner
-    return winner, second, direct is not None and direct.verdict in ("better", "worse")
+        return _Ranking(second, first, is_sure=True)
+    return _Ranking(first, second, is_sure=True)
 
 
 def _wins(answer: Answer) -> Counter[str]:
@@ -190,8 +207,9 @@ def _threshold(answer: Answer, option: str) -> _Start | None:
             continue
         ranks = natural_ranks(cells, name)
         first = ranks[better].min()
-        behind = _leads(answer, cells) < 0
-        if better[ranks >= first].all() and (ranks < first).any() and behind[ranks < first].all():
+        is_below = ranks < first
+        is_behind = _leads(answer, cells) < 0
+        if better[~is_below].all() and is_below.any() and is_behind[is_below].all():
             start, most = label(cells[name][ranks == first].iloc[0]), cells[name].max()
             claim = answer.claim(option, cells[cells[name] == most])
             return _Start(name, start, label(most), claim)

@@ -104,6 +104,11 @@ class Asked:
     baseline: Mapping[str, str] = field(default_factory=dict)
     where: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_about_numbers(self) -> bool:
+        """Whether it asks how much, not which is better."""
+        return not self.compare
+
 
 def asked_in(frame: pd.DataFrame) -> Asked | None:
     """Return the question that the newest row with one stores; None if no row has a question, or it is malformed."""
@@ -237,10 +242,13 @@ def _options_of(rows: pd.DataFrame, fields: tuple[str, ...]) -> list[Option]:
     for combination in first_rows[list(fields)].itertuples(index=False, name=None):
         values = dict(zip(fields, map(label, combination), strict=True))
         chosen = pd.concat([texts[name] == text for name, text in values.items()], axis=1).all(axis=1)
-        # `none` is named only where other rows have no value at all, which is something else; or if all else is `none`.
-        named = {name: text for name, text in values.items() if text != "none" or NO_VALUE in {*texts[name]}} or values
-        name = option_name({**named, DEVICE: short[values[DEVICE]]} if DEVICE in values else named)
-        options.append(Option(name, values, rows[chosen]))
+        # `bf16` beside `bf16, compile block`: the value none is left out. It is named if there is no other, `compile
+        # none`, or if other rows lack a value of the field, which is another option: `bf16, compile none`.
+        needed = {name: text for name, text in values.items() if text != "none" or NO_VALUE in {*texts[name]}}
+        named = needed or values
+        if DEVICE in values:
+            named = {**named, DEVICE: short[values[DEVICE]]}
+        options.append(Option(option_name(named), values, rows[chosen]))
     return options
 
 

@@ -29,8 +29,8 @@ class Answer:
     question: Question
     cells: pd.DataFrame
     """A row for each cell of each option: the columns of its result, OPTION, KEPT, `gain`, `gain_low`,
-    `gain_high`, and the ResultKey of both results, `one` and `other`. The gain of a time is how many times as fast the
-    option is as the baseline, that of another value how many times as much it needs."""
+    `gain_high`, and the ResultKey of both results, `baseline_key` and `option_key`. The gain of a time is how many
+    times as fast the option is as the baseline, that of another value how many times as much it needs."""
     keys: list[str]
     """The columns in which cells of one option differ."""
     unit: str
@@ -115,7 +115,12 @@ def cells_of_pair(question: Question, one: Option, other: Option) -> pd.DataFram
 
 def _compared_at_once(question: Question) -> Comparison:
     """Compare all options with the baseline in one call of `compare`, which pairs rows with equal values. For each
-    option the baseline's rows are copied, with the values of the option and identifiers of their own."""
+    option the baseline's rows are copied, with the values of the option and identifiers of their own:
+
+    baseline   none   5.0 ms  m1
+    copies     block  5.0 ms  m1/copy 0    model  5.0 ms  m1/copy 1
+    options    block  4.0 ms  m2           model  3.5 ms  m3
+    """
     baseline, *others = question.options
     if not question.fields:
         raise RequestError("the options have the same values: each is compared alone")
@@ -140,28 +145,34 @@ def _copied(rows: pd.DataFrame, option: Option, fields: Sequence[str], place: in
     return rows.assign(**values, **marked)
 
 
+def _uncopied(key: ResultKey | None) -> ResultKey | None:
+    """Return the key of the row from which `_copied` made this one: m1 of `m1/copy 0`. Other keys stay."""
+    return key and key._replace(measurement_id=key.measurement_id.partition(COPY_MARK)[0])
+
+
 def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     """The cells of these options, with all columns of the option's result."""
-    timed, names = found.unit == "s", list(ResultKey._fields)
+    baseline_keys, option_keys = found.results
+    measured = [place for place, key in enumerate(option_keys) if key is not None]  # else the option has no result
+    cells = found.cells.iloc[measured]
+    columns = _gains(cells, timed=found.unit == "s")
+    columns |= {name: cells[name] for name in KEPT if name in cells}
+    columns["baseline_key"] = pd.Series([_uncopied(baseline_keys[place]) for place in measured], dtype=object)
+    keys = [key for key in option_keys if key is not None]
+    columns["option_key"] = pd.Series(keys, dtype=object)
+    names = list(ResultKey._fields)
     rows = pd.concat([option.rows.assign(**{OPTION: option.name}) for option in options])
     rows = rows.drop_duplicates(names).set_index(names)
-    baselines, contrasts = found.results
-    known = [place for place, key in enumerate(contrasts) if key is not None]  # else the option has no result there
-    frame, keys = found.cells.iloc[known], [key for key in contrasts if key is not None]
-    held = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()
-    # A ratio is option / baseline. The gain of a time is its inverse, so the ends change places.
-    ends = ("ratio", "ratio_high", "ratio_low") if timed else ("ratio", "ratio_low", "ratio_high")
-    gains = [1 / frame[end] if timed else frame[end] for end in ends]
-    columns = dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True))
-    columns |= {name: frame[name] for name in KEPT if name in frame}
-    one = [_uncopied(baselines[i]) for i in known]
-    columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series(keys, dtype=object)}
-    return held.drop(columns=["flags"]).assign(**{name: column.to_numpy() for name, column in columns.items()})
+    results = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()
+    return results.drop(columns=["flags"]).assign(**{name: column.to_numpy() for name, column in columns.items()})
 
 
-def _uncopied(key: ResultKey | None) -> ResultKey | None:
-    """Return the key of the row from which `_copied` made this one."""
-    return key and key._replace(measurement_id=key.measurement_id.partition(COPY_MARK)[0])
+def _gains(cells: pd.DataFrame, *, timed: bool) -> dict[str, pd.Series]:
+    """Return the gains of a comparison's cells, whose ratios are option / baseline. That of a time is the inverse, so
+    the ends of its interval change places."""
+    if timed:
+        return {"gain": 1 / cells["ratio"], "gain_low": 1 / cells["ratio_high"], "gain_high": 1 / cells["ratio_low"]}
+    return {"gain": cells["ratio"], "gain_low": cells["ratio_low"], "gain_high": cells["ratio_high"]}
 
 
 def _refused(question: Question, one: Option, other: Option, error: RequestError) -> Answer:

@@ -50,30 +50,35 @@ _HEX = re.compile(r"[0-9a-f]{1,64}")
 def shared_error(text: str) -> str:
     """Return the place and the type, `model.py:12: MyError`, or the place and lmsweep's own words.
 
-    `/home/ada/model.py:12: width 7` becomes `model.py:12: width 7`, words that are not lmsweep's become GAP. Of a
-    traceback, alone or below such a line, the last frame is the place, and the type of the exception stays. Below a
-    line, what lmsweep itself raised keeps the words of that line.
+    a line                                      becomes
+    /home/ada/model.py:12: width 7              model.py:12: width 7, and words that are not lmsweep's become GAP
+    a traceback alone, MyError at net.py:3      net.py:3: MyError
+    /home/ada/model.py:12: MyError: width 7,
+      and a traceback below it                  model.py:12: MyError, or the raised type if the line names none
+    /home/ada/model.py:12: width 7, and a
+      traceback of what lmsweep raised          model.py:12: width 7
     """
-    first = (text.strip().splitlines() or [""])[0]
-    place = _PLACE.fullmatch(first)
-    said = (place["rest"] or "") if place else first
+    lines = text.strip().splitlines() or [""]
+    placed = _PLACE.fullmatch(lines[0])
+    said = (placed["rest"] or "") if placed else lines[0]
     if _TRACEBACK not in text:
-        return _placed(place, said)
-    place = place or next(reversed([*_FRAME.finditer(text)]), None)
-    raised = _TYPE.match(text.strip().splitlines()[-1])
-    if said.startswith("Traceback"):  # no line stands above it
+        return _placed(placed, _words(said))
+    place, raised = placed or next(reversed([*_FRAME.finditer(text)]), None), _TYPE.match(lines[-1])
+    if said.startswith("Traceback"):  # it is the whole text
         return _placed(place, raised["type"] if raised else "error")
     if raised and raised["module"].startswith("lmsweep."):
-        return _placed(place, said)
+        return _placed(place, _words(said))
     kind = _TYPE.match(said) or raised
     return _placed(place, kind["type"] if kind else "error")
 
 
-def _placed(place: re.Match[str] | None, said: str) -> str:
-    """Return the place of an error, and its type or its words as far as they are lmsweep's own."""
-    is_a_type = re.fullmatch(r"[^\W\d]\w*", said)  # the user's types are no words of lmsweep's
-    words = said if is_a_type else own_words(said)
+def _placed(place: re.Match[str] | None, words: str) -> str:
     return f"{place['file']}:{place['line']}: {words}".rstrip(": ") if place else words
+
+
+def _words(said: str) -> str:
+    """Return the words of a line that are lmsweep's own, or the one word that is a type of the user's."""
+    return said if re.fullmatch(r"[^\W\d]\w*", said) else own_words(said)
 
 
 def private_words(tables: Iterable[pa.Table]) -> set[str]:
@@ -106,12 +111,16 @@ class Allowed:
     def __init__(self, words: set[str]) -> None:
         self._words = words
         self._pseudonyms: dict[str, str] = {}
-        self._shapes = dict.fromkeys(("trial_id", "measurement_id", "environment_id", "attempt_id"), _HEX)
-        self._shapes |= dict.fromkeys(("code_digest", "code_revision", "lmsweep_commit"), _HEX)
-        self._shapes |= dict.fromkeys((*REFERENCES, "workload"), _REFERENCE)
-        self._shapes |= dict.fromkeys(("sweep", "phase", "metric"), _NAME)
-        self._others: dict[str, Callable[[str], str]] = dict.fromkeys(ARGUMENTS.values(), self._arguments)
-        self._others |= {
+        by_shape = dict.fromkeys(("trial_id", "measurement_id", "environment_id", "attempt_id"), _HEX)
+        by_shape |= dict.fromkeys(("code_digest", "code_revision", "lmsweep_commit"), _HEX)
+        by_shape |= dict.fromkeys((*REFERENCES, "workload"), _REFERENCE)
+        by_shape |= dict.fromkeys(("sweep", "phase", "metric"), _NAME)
+        self._of_column: dict[str, Callable[[str], str]] = {
+            name: lambda text, shape=shape: self._shaped(scrub_text(text, words), shape)  # type: ignore[misc]
+            for name, shape in by_shape.items()
+        }
+        self._of_column |= dict.fromkeys(ARGUMENTS.values(), self._arguments)
+        self._of_column |= {
             "error": shared_error,
             "reason": own_words,
             "line": shared_error,
@@ -131,12 +140,7 @@ class Allowed:
         return table
 
     def text(self, column: str, text: str) -> str:
-        if shape := self._shapes.get(column):  # scrubbed first: a reference has its shape without its folders
-            return self._shaped(self._scrubbed(text), shape)
-        return self._scrubbed(self._others.get(column, str)(text))
-
-    def _scrubbed(self, text: str) -> str:
-        return scrub_text(text, self._words)
+        return scrub_text(self._of_column.get(column, str)(text), self._words)
 
     def _shaped(self, text: str, shape: re.Pattern[str]) -> str:
         """Return the text, or a pseudonym if it has another shape."""
@@ -153,7 +157,7 @@ class Allowed:
         than `ask` also names of columns."""
 
         def plain(one: str) -> str:
-            return plain_words(self._scrubbed(one))  # else a person's name is a plain word
+            return plain_words(scrub_text(one, self._words))
 
         try:
             asked = json.loads(text)
