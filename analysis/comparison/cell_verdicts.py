@@ -35,7 +35,7 @@ CLAIMED = ("ratio", "half", "kind", "verdict")
 _ENDS = ("", LOW, HIGH)
 _OF_CLOCK = (
     *(f"{name}{end}" for name in (*SIDES, "ratio") for end in _ENDS),
-    *("processes", "p", "p_same", "half", "kind", "waits", "itself", "widened", *VARIATION),
+    *("processes", "p", "p_same", "half", "kind", "waits", "itself", "widened", "verdict", "least", *VARIATION),
 )
 """Columns of `judge` that are about one clock."""
 _PROCESS = ["side", "device_name", "attempt_id", "workload", "phase"]
@@ -68,11 +68,12 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     places = pd.Series(np.arange(count), index=table.order)  # cell -> its row in the result
     used = ["cell", "side", "attempt_id", "device_name", "flags", KIND, *STATISTICS]
     rows = cells[used].assign(place=places.loc[cells["cell"]].to_numpy())
+    # The baseline of cell i is side 2i and its contrast 2i + 1: reshaped to (cells, 2), they are two columns.
+    rows = rows.assign(of_side=2 * rows["place"] + rows["side"])
     scale, freedom = variation_of(rows, table.known)
     rows = rows.assign(**dict(zip(VARIATION, (scale, freedom), strict=True)))
-    of_side = (2 * rows["place"] + rows["side"]).to_numpy()  # baseline and contrast alternate
-    pooled = pool_statistics(statistics_of(rows), of_side, 2 * count, scale, freedom)
-    both = {name: column.reshape(count, 2) for name, column in pooled.items()}  # one column a side
+    pooled = pool_statistics(statistics_of(rows), rows["of_side"].to_numpy(), 2 * count, scale, freedom)
+    both = {name: column.reshape(count, 2) for name, column in pooled.items()}
     columns: dict[str, Any] = {
         f"{name}{end}": both[column][:, side]
         for side, name in enumerate(SIDES)
@@ -110,7 +111,8 @@ def _test(rows: pd.DataFrame, judged: pd.DataFrame, variation: pd.DataFrame, tab
 
 
 def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
-    """Return the cells with their `verdict`, p-values corrected by Holm's method. least: that has a direction."""
+    """Return the cells with the columns `verdict` and `least`, all p-values corrected together by Holm's method. least:
+    the smallest difference that has a direction, for each cell."""
     p, p_same = (holm(judged[name].to_numpy(float)) for name in ("p", "p_same"))
     sign = direction(judged["ratio"].to_numpy(float), p, p_same, least)  # NaN: the processes do not decide
     have = judged[["baseline", "contrast"]].notna().to_numpy()
@@ -120,16 +122,16 @@ def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
         ["no result", "failed", "fixed", larger, smaller, "same"],
         "ambiguous",
     )
-    return judged.assign(verdict=verdict)
+    return judged.assign(verdict=verdict, least=least)
 
 
 def _repeats(rows: pd.DataFrame, count: int) -> Repeats:
     """Summarize the processes of each cell and side on a logarithmic scale. rows: those whose medians are positive."""
     median, low, high, std = (rows[name].to_numpy(float) for name in ("median", "low", "high", "std"))
     own = sum(distances_within(median, low, high, std)) / 2 / NORMAL  # standard error of each log median by its samples
-    sides = pd.DataFrame({"log": np.log(median), "own": own}).groupby((2 * rows["place"] + rows["side"]).to_numpy())
+    sides = pd.DataFrame({"log": np.log(median), "own": own}).groupby(rows["of_side"].to_numpy())
     sums = sides.agg(number=("log", "size"), variance=("log", "var"), own=("own", "sum")).reindex(range(2 * count))
-    number, variance, within = sums.fillna(0).to_numpy(float).reshape(count, 2, 3).transpose(2, 0, 1)
+    number, variance, within = (sums[name].fillna(0).to_numpy(float).reshape(count, 2) for name in sums)
     # The scatter of several processes includes that of their samples; to a lone process the latter is added.
     return Repeats(number, variance * np.maximum(number - 1, 0), np.where(number == 1, within, 0.0))
 
@@ -173,21 +175,30 @@ def judge_clocks(
 
 
 def _on_one_host(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thresholds) -> pd.DataFrame:
-    """Wall times decide where they can tell, else device times (`deciding`).
+    """Return each cell by the first line that fits it; where device time is unknown, `clock` is wall.
 
-    HOST_LIMITED replaces a difference of device times where wall times contradict it or the host decides them, and any
-    verdict of a cell whose wall times differ on a busy host, even if they do so only before the correction below.
+    | wall time | device time | `clock` | `verdict` |
+    |---|---|---|---|
+    | differs, on a busy host | any | device | host-limited |
+    | differs | any | wall | of wall time |
+    | same | does not differ | wall | same |
+    | same, or does not decide | differs, though wall time contradicts it or the host decides | device | host-limited |
+    | same, or does not decide | any other | device | of device time |
+
+    Where wall times differ only before `_corrected`, the first line holds, with the clock of a line further down.
     """
-    unreliable = _flagged(wall, Flag.BUSY_HOST) & _differs(wall)
-    wall, device = _corrected(wall, thresholds.different), _corrected(device, thresholds.of_device_times)
-    wall = _host_limited(wall, unreliable & _differs(wall))  # so device times decide there
-    pairs = zip(wall["verdict"], device["verdict"], strict=True)
-    by_device = device["ratio"].notna().to_numpy() & np.array([deciding(*words) == "device" for words in pairs])
-    contradict = np.abs(np.log(wall["ratio"] / device["ratio"])) > np.maximum(np.log1p(thresholds.same), wall["half"])
-    hidden = by_device & _differs(device) & (contradict | wall["waits"].eq(True))
+    is_unreliable = _flagged(wall, Flag.BUSY_HOST) & _differs(wall)
+    by_wall, by_device = _corrected(wall, thresholds.different), _corrected(device, thresholds.of_device_times)
+    by_wall = _host_limited(by_wall, is_unreliable & _differs(by_wall))  # not in DIFFERENT: device times decide
+    clocks = [deciding(*verdicts) for verdicts in zip(by_wall["verdict"], by_device["verdict"], strict=True)]
+    device_decides = by_device["ratio"].notna().to_numpy() & (np.array(clocks) == "device")
+    apart = np.abs(np.log(by_wall["ratio"] / by_device["ratio"]))
+    contradicts = apart > np.maximum(np.log1p(thresholds.same), by_wall["half"])
+    is_hidden = device_decides & _differs(by_device) & (contradicts | by_wall["waits"].eq(True))
+    decided = _host_limited(_by_deciding_clock(by_wall, by_device, device_decides), is_unreliable | is_hidden)
     names = [*CLAIMED, f"ratio{LOW}", f"ratio{HIGH}"]
-    of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": device[name] for name in names}
-    return _host_limited(_by_deciding_clock(wall, device, by_device), hidden | unreliable).assign(**of_both)
+    of_both = {f"wall_{name}": by_wall[name] for name in names} | {f"device_{name}": by_device[name] for name in names}
+    return decided.assign(**of_both)
 
 
 def _corrected(judged: pd.DataFrame, least: Floats) -> pd.DataFrame:
@@ -209,7 +220,8 @@ def _between_machines(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Thre
 
 
 def _by_deciding_clock(wall: pd.DataFrame, device: pd.DataFrame, by_device: NDArray[np.bool_]) -> pd.DataFrame:
-    names = [name for name in (*_OF_CLOCK, "verdict") if name in device]
+    """Return the cells of `wall`, with what is about one clock (`_OF_CLOCK`) from `device` where that decides."""
+    names = [name for name in _OF_CLOCK if name in device]
     of_device = {name: device[name].where(by_device, wall[name]) for name in names}
     return wall.assign(**of_device, clock=np.where(by_device, "device", "wall"))
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, Table, judge, judge_clocks
 from lmsweep.analysis.comparison.claim import Claim, claim_of, words
 from lmsweep.analysis.comparison.pairing import (
+    SIDES,
     STEPS,
     UNKNOWN,
     cells_of_sides,
@@ -22,7 +23,6 @@ from lmsweep.analysis.comparison.pairing import (
 )
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
 from lmsweep.analysis.data.columns import NO_VALUE, check_key, distinguishing_columns, label, natural_ranks, varying
-from lmsweep.analysis.data.pooled_rows import VARIATION
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.bar_chart import strips
@@ -54,6 +54,11 @@ WIDTH = 79  # characters of a line of the summary
 MOST_FLAGS = 5  # that have a line under `Comparison.brief`; under `Comparison.listing` each flag has one
 MORE = f"{MORE_ON_FLAGS} Medians, conditions and p-values: -v."
 
+SHOWN = (
+    *(f"{side}{end}" for side in SIDES for end in ("", LOW, HIGH)),
+    *("processes", "ratio", "p", f"ratio{LOW}", f"ratio{HIGH}", "flags", "verdict"),
+)
+"""Columns of `judge` that `Comparison.frame` has; `processes` only if a side of any cell has several."""
 ERRORS = ("error_baseline", "error_contrast")
 
 TONES: dict[str, Tone] = {
@@ -222,7 +227,7 @@ def compare(
     known = known_variation(baseline, contrast) if variation is None else variation
     of_option = cells.groupby(list(options), dropna=False).ngroup() if options else pd.Series(0, cells.index)
     table = Table(order, axes_of(cells, keys[:-1]), counted, known, np.asarray(of_option, dtype=np.int64))
-    judged, different = judge(rows, unit, table), counted.different  # the smallest difference, by the deciding clock
+    judged = judge(rows, unit, table)
     machines = places_of(rows, order, stored_together=stores is None)
     names = cells[keys].reset_index(drop=True)
     judges_times = values is None and unit == "s"  # selected values are judged as they are, by no other clock
@@ -230,10 +235,11 @@ def compare(
         one_host = not device_decides and machines.map(len).max() < 2
         judged = judge_clocks(judged, whole, rows, table, one_host=one_host)
         by_device = judged["clock"].eq("device").to_numpy()
-        different = np.where(by_device, counted.of_device_times, different)
         names["value"] = names["value"].mask(by_device, names["value"].map(device_time_of))
 
-    shown, claimed = _shown_and_claimed(names, judged)
+    corrected = judged.assign(p=holm(judged["p"].to_numpy(float)))
+    shown = names.join(corrected[[name for name in SHOWN if name in corrected]])
+    claimed = shown.join(judged[["half", "kind", "itself"]]).join(judged.filter(regex="^(wall|device)_"))
     claimed = claimed.assign(places=machines, same=counted.same)
     frame = shown.join(_ratio_of_other_clock(judged))
     for name, column in _errors_beside(whole, rows, order).items():
@@ -249,7 +255,7 @@ def compare(
         title=f"{'; '.join(sides) or 'contrast against baseline'}: ratio of medians and 95 % interval",
         claim=claim_of(claimed, subject, against, timed=True) if judges_times else None,
         cells=claimed, unpaired=unpaired,
-        least=tuple(sorted({*different.tolist()})), same=tuple(sorted({*counted.same.tolist()})),
+        least=tuple(sorted({*judged["least"].tolist()})), same=tuple(sorted({*counted.same.tolist()})),
         differences=differences(rows, across), warnings=(*warnings, *_variation_words(judged), *_warnings(rows)),
         results=(_results(rows, 0, order), _results(rows, 1, order)),
     )  # fmt: skip
@@ -311,15 +317,6 @@ def thresholds(on_cpu: NDArray[np.bool_], least: float | None = None, same: floa
     different = of_cells(least, DIFFERENT_ON_GPU, DIFFERENT_ELSEWHERE)
     same_within = np.maximum(of_cells(same, SAME_ON_GPU, SAME_ELSEWHERE), different)
     return Thresholds(different, of_cells(least, DIFFERENT_BY_DEVICE, DIFFERENT_ELSEWHERE), same_within)
-
-
-def _shown_and_claimed(names: pd.DataFrame, judged: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the columns that readers see, by the clock that decides, and these with what claims need."""
-    of_each_clock = judged.filter(regex="^(wall|device)_")
-    decisive = judged.drop(columns=of_each_clock.columns).assign(p=holm(judged["p"].to_numpy(float)))
-    unseen = ["clock", "p_same", "half", "kind", "waits", "itself", "widened", *VARIATION]  # of `judge`
-    shown = names.join(decisive.drop(columns=unseen, errors="ignore"))
-    return shown, shown.join(decisive[["half", "kind", "itself"]]).join(of_each_clock)
 
 
 def _ratio_of_other_clock(judged: pd.DataFrame) -> pd.DataFrame:

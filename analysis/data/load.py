@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from lmsweep.analysis.data.code_states import with_code_states
 from lmsweep.analysis.data.columns import for_each_kind, numbers_of, size_terms
@@ -26,6 +25,7 @@ from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS
 from lmsweep.trials.spec.ways.checkpointings import Recomputed, checkpointing_of
 from lmsweep.trials.spec.ways.compilations import BY_BLOCK
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Precision
+from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.sample_stats import describe
 from lmsweep.trials.store.store import Store
 
@@ -144,29 +144,24 @@ def _column_type(column: pa.DataType) -> pd.api.extensions.ExtensionDtype | None
 
 
 def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame:
-    is_attention = (frame["workload"] == "attention").to_numpy(dtype=bool)  # by itself, not a whole model
+    """Add the columns of speed. The first line that fits a row counts:
+
+    | row of the time of a phase | `flops` | what `hfu` adds to it | `tokens_per_second` |
+    |---|---|---|---|
+    | its batches differ in lengths | null | null | as its trial stored it |
+    | attention by itself | closed form of one layer | 0 | tokens / time, if `flops` is known |
+    | a model of the user's, or with adapters | as its trial stored it | 0; null with checkpointing | tokens / time |
+    | any other model | closed form | closed form | tokens / time, if `flops` is known |
+    """
     # The closed form covers no user's model and no frozen weights, so trials store theirs: see `has_counted_flops`.
     adapts = frame["adapter"].fillna("none").ne("none")
-    by_trial = (frame["model_code"].notna() | adapts).to_numpy(dtype=bool) & ~is_attention
-    varies = frame["lengths"].notna().to_numpy() & ~(_document_lengths(frame) > 0)  # each batch has other work
+    by_trial = ((frame["model_code"].notna() | adapts) & frame["workload"].ne("attention")).to_numpy(dtype=bool)
+    varies = frame["lengths"].notna().to_numpy() & ~(_document_lengths(frame) > 0)
     forwards, backwards = _passes(frame)
-    batch = {name: numbers_of(frame[name]) for name in ("context_length", "batch_size")}
-    tokens = batch["context_length"] * batch["batch_size"]
-    terms = size_terms(frame)
-    one_layer = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
-    attention = np.where(is_attention, one_layer, terms["num_layers"] * one_layer)
-    other = np.where(is_attention, 0, forward_flops(**terms, **batch) - attention)
-    share = _share_of_scores(frame, convention)
-    closed_form = counted_flops(
-        convention, other=other, attention=attention, forward=forwards, backward=backwards, share=share
-    )
-    flops = np.where(varies, np.nan, np.where(by_trial, _of_trials(frame, "flops"), closed_form))
-    # Checkpointing computes blocks again, and never the output head.
-    head = 2 * tokens * terms["d_model"] * terms["vocab_size"]
-    again = backwards * _recomputed(frame, (other - head + attention * share) / terms["num_layers"], terms)
-    of_trials = np.where(frame["checkpointing"] == "none", 0, np.nan)
-    recomputed = np.select([by_trial, is_attention], [of_trials, np.zeros(len(frame))], again)
-    # A timed phase has tokens, also where its FLOPs are unknown.
+    flops, recomputed = _closed_form(frame, convention, forwards, backwards)
+    flops = np.where(varies, np.nan, np.where(by_trial, _of_trials(frame, "flops"), flops))
+    recomputed = np.where(by_trial, np.where(frame["checkpointing"] == "none", 0, np.nan), recomputed)
+    tokens = tokens_per_step(**_batch(frame))
     has_tokens = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
     seconds_or_joules = frame["median"].to_numpy()  # joules in rows of the metric `energy`, whose FLOPs are NaN
     speed = np.where(has_tokens, tokens, np.nan) / seconds_or_joules
@@ -183,7 +178,30 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     )
 
 
-def _passes(frame: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _batch(frame: pd.DataFrame) -> dict[str, Floats]:
+    return {name: numbers_of(frame[name]) for name in ("context_length", "batch_size")}
+
+
+def _closed_form(
+    frame: pd.DataFrame, convention: FlopConvention, forwards: Floats, backwards: Floats
+) -> tuple[Floats, Floats]:
+    """Return the FLOPs of each row, and those that checkpointing adds."""
+    is_attention = (frame["workload"] == "attention").to_numpy(dtype=bool)  # by itself, not a whole model
+    terms, batch = size_terms(frame), _batch(frame)
+    one_layer = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
+    attention = np.where(is_attention, one_layer, terms["num_layers"] * one_layer)
+    other = np.where(is_attention, 0, forward_flops(**terms, **batch) - attention)
+    share = _share_of_scores(frame, convention)
+    flops = counted_flops(
+        convention, other=other, attention=attention, forward=forwards, backward=backwards, share=share
+    )
+    # Checkpointing computes blocks again, and never the output head.
+    head = 2 * tokens_per_step(**batch) * terms["d_model"] * terms["vocab_size"]
+    of_block = (other - head + attention * share) / terms["num_layers"]
+    return flops, np.where(is_attention, 0, backwards * _recomputed(frame, of_block, terms))
+
+
+def _passes(frame: pd.DataFrame) -> tuple[Floats, Floats]:
     """Return how many forward and backward passes the time of each row covers; NaN in rows whose FLOPs do not count."""
     counts = (frame["metric"] == "time") & frame["workload"].isin(["attention", "timing"])
     phase = frame["phase"].where(counts)
@@ -193,12 +211,12 @@ def _passes(frame: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float6
     return numbers_of(forwards), numbers_of(backwards)
 
 
-def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray[np.float64]:
+def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> Floats:
     context, documents = numbers_of(frame["context_length"]), _document_lengths(frame)
     window = np.fmin(numbers_of(frame["window"]), context)  # without one, the whole context
     causal = frame["causal"].to_numpy(dtype=np.float64)
     window_share = np.nan_to_num(window / context, nan=1.0)
-    share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window_share) * np.ones(len(frame))
+    share: Floats = share_of_scores(convention, causal=causal, window=window_share) * np.ones(len(frame))
 
     def of_mask(length: int, document: int, is_causal: int, window: int) -> float:
         sizes = {"context_length": length, "document_length": document, "window": window}
@@ -211,31 +229,29 @@ def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray
     return share
 
 
-def _recomputed(
-    frame: pd.DataFrame, block: NDArray[np.float64], terms: dict[str, NDArray[np.float64]]
-) -> NDArray[np.float64]:
+def _recomputed(frame: pd.DataFrame, block: Floats, terms: dict[str, Floats]) -> Floats:
     """Return the FLOPs that the backward pass of each row computes again. block: those of one block's forward pass."""
     layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
     words = frame["checkpointing"].fillna("none")
-    of_rows = for_each_kind(lambda word, n: checkpointing_of(word).recomputed(n), words, layers)
-    again = Recomputed(*np.array(of_rows, dtype=np.float64).reshape(-1, 2).T)  # of arrays, an element a row
-    flops: NDArray[np.float64] = recomputed_flops(
-        again,
+    of_rows = for_each_kind(lambda word, layers: checkpointing_of(word).recomputed(layers), words, layers)
+    blocks, ended_early = np.array(of_rows, dtype=np.float64).reshape(-1, 2).T  # a `Recomputed` for each row
+    flops: Floats = recomputed_flops(
+        Recomputed(blocks, ended_early),  # of arrays, an element a row
         terms,
         block=block,
-        tokens=numbers_of(frame["context_length"]) * numbers_of(frame["batch_size"]),
+        tokens=tokens_per_step(**_batch(frame)),
         compiled=frame["compile"].isin(BY_BLOCK).to_numpy(dtype=np.float64),
     )
-    return np.where(again.blocks == 0, 0, flops)  # 0 also where the sizes of a block are unknown
+    return np.where(blocks == 0, 0, flops)  # 0 also where the sizes of a block are unknown
 
 
-def _document_lengths(frame: pd.DataFrame) -> NDArray[np.float64]:
+def _document_lengths(frame: pd.DataFrame) -> Floats:
     """Return `lengths` where it is a number, the mean tokens of a document: then all batches are packed alike. NaN
     where it names a file or a distribution, which give each batch other documents, and where it is null."""
     return np.asarray(pd.to_numeric(frame["lengths"], errors="coerce"), dtype=np.float64)
 
 
-def _of_trials(frame: pd.DataFrame, metric: str) -> NDArray[np.float64]:
+def _of_trials(frame: pd.DataFrame, metric: str) -> Floats:
     """Return for each row of times what its trial has stored of the same phase under another metric; NaN elsewhere."""
     keys = ["measurement_id", "environment_id", "phase"]
     stored = frame[frame["metric"] == metric].drop_duplicates(keys, keep="last").set_index(keys)["median"]
@@ -245,7 +261,7 @@ def _of_trials(frame: pd.DataFrame, metric: str) -> NDArray[np.float64]:
     return np.where(frame["metric"] == "time", of_rows, np.nan)
 
 
-def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
+def _peaks(frame: pd.DataFrame) -> Floats:
     """Return the peak FLOP/s of each row's device in the arithmetic that was used; NaN if either is unknown."""
     evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype", "precision"]
     kind_of_row = frame.groupby(evidence, dropna=False, sort=False).ngroup().to_numpy()

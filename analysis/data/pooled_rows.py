@@ -46,7 +46,9 @@ def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.Da
     Other programs only make a step on a CPU longer: a disturbed process counts only if no other measured the value.
     within: further columns that distinguish results, besides RESULT.
     """
-    is_disturbed = _is_disturbed(frame)
+    on_cpu = (frame["device"] == "cpu").to_numpy(bool)
+    is_disturbed = np.zeros(len(frame), dtype=bool)
+    is_disturbed[on_cpu] = [Flag.BUSY_HOST in flags for flags in flag_tuples(frame.loc[on_cpu, "flags"])]
     if is_disturbed.any():
         quiet = frame[~is_disturbed & frame["median"].notna()]
         frame = frame[~(is_disturbed & _has(frame, quiet, [*within, *VALUE]))]
@@ -55,14 +57,6 @@ def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.Da
         failed = frame[~_has(frame, frame[ok], [*within, *RESULT])]
         frame = pd.concat([frame[ok], newest_rows(failed, within=within)]).sort_index()
     return frame.reset_index(drop=True)
-
-
-def _is_disturbed(frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return for each row whether it was measured on a CPU that other programs used."""
-    on_cpu = (frame["device"] == "cpu").to_numpy(bool)
-    is_disturbed = np.zeros(len(frame), dtype=bool)
-    is_disturbed[on_cpu] = [Flag.BUSY_HOST in flags for flags in flag_tuples(frame.loc[on_cpu, "flags"])]
-    return is_disturbed
 
 
 def _has(frame: pd.DataFrame, rows: pd.DataFrame, key: Sequence[str]) -> NDArray[np.bool_]:

@@ -190,14 +190,15 @@ def _rows_with(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.Data
     phase, _, metric = value.rpartition(".")
     source = DERIVED.get(metric, metric)  # the stored metric that it is derived from
     holding = ((frame["phase"] == phase) & (frame["metric"] == source)).to_numpy(bool)
-    known = [value] if metric not in DERIVED and holding.any() else values_in(frame)  # the full list takes time
-    all_failed = not known
-    if not all_failed and value not in known:
-        raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
+    workloads = set(frame["workload"][holding])  # that measure the value
+    if metric in DERIVED or not holding.any():  # else the frame has the value; the list of all takes time
+        if not (known := values_in(frame)):  # all trials failed: each may measure it
+            workloads = set(frame["workload"])
+        elif value not in known:
+            raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
     wanted = ((chosen["phase"] == phase) & (chosen["metric"] == source)).to_numpy(bool)
     failed = (chosen["status"] != Status.OK).to_numpy(bool)
     if failed.any():  # a failed trial has one row, without phase and metric; it belongs to each value of its workload
-        workloads = set(frame["workload"] if all_failed else frame["workload"][holding])
         wanted = wanted | (failed & (chosen["workload"].isin(workloads) & chosen["phase"].isna()).to_numpy(bool))
     return chosen[wanted]
 

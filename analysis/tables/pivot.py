@@ -212,8 +212,11 @@ def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[
 
 
 def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
-    """Return the keys not in `shown` in which results differ although they agree in the keys that FOLLOWS names."""
-    found: list[str] = []
+    """Return the keys not in `shown` that tell results apart which agree in all keys that determine them.
+
+    `device` is left out if it is cuda:H100 where `device_name` is H100, and cuda:H200 where that is H200; not if it is
+    cuda and cuda:H100 for H100. A batch size that is null for a model of the user's own is determined by `model`.
+    """
     names = dict.fromkeys(name for name in (*CONDITIONS, *distinguishing_columns(cells)) if name not in shown)
     several = varying(cells, [*names, *CONDITIONS])
     codes = cache(lambda name: pd.factorize(cells[name].array, use_na_sentinel=False)[0].tolist())
@@ -221,16 +224,17 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     def combinations(keys: list[str]) -> int:
         return len({*zip(*map(codes, keys), strict=True)})
 
-    for name in names:
-        if name not in several:
-            continue
-        leading = [*FOLLOWS.get(name, ())]
-        if name in OF_STEP and cells[name].isna().any():  # null: unknown, since the user's code determines it
-            leading = ["model", *(other for other in leading if other != "model")]
-        leading = [other for other in leading if other in several]
-        if not leading or combinations([*leading, name]) > combinations(leading):  # it differs where these agree
-            found.append(name)
-    return found
+    def leaders_of(name: str) -> list[str]:
+        """Return the keys that determine this one, without those that have the same value in all results."""
+        by_users_code = name in OF_STEP and cells[name].isna().any()  # null: unknown
+        return [one for one in (*FOLLOWS.get(name, ()), *(["model"] if by_users_code else ())) if one in several]
+
+    def differs_within(name: str, leaders: list[str]) -> bool:
+        """Return whether results that agree in all leaders differ in this key."""
+        return combinations([*leaders, name]) > combinations(leaders)
+
+    varied = [name for name in names if name in several]
+    return [name for name in varied if not (leaders := leaders_of(name)) or differs_within(name, leaders)]
 
 
 def _few(words: list[str]) -> str:

@@ -75,11 +75,10 @@ class Predictions:
             if subject := subject_of(trial):
                 self._wanted[self._key(trial, subject)] = Question(config=trial.config, subject=subject)
                 self._code = self._code or trial.code
-        small = {
-            key: Answer(reason=f"it needs less than {least} bytes")
-            for key, one in (self._wanted.items() if least else ())
-            if (most := upper_bound(one.config, one.subject)) is not None and most < least
-        }
+        small = {}
+        for key, one in self._wanted.items() if least else ():
+            if (high := upper_bound(one.config, one.subject)) is not None and high < least:
+                small[key] = Answer(reason=f"it needs less than {least} bytes")
         self.has_operators = operators
         self._cache = _Cache()
         cached = self._cache.read({name for key in self._wanted for name in (key, key + OPERATORS)})
@@ -90,42 +89,44 @@ class Predictions:
         count = len(self._wanted) - len(small)
         self._time_limit: float | None = BOUND_SECONDS if count > MOST else None
         """Seconds after which no more answers are awaited; None: all are."""
+        self._without_memory = [key for key in self._wanted if key not in self._known]
+        """Keys whose memory no answer is about yet."""
         on_gpu = [key for key, one in self._wanted.items() if one.config.device_type == "cuda"]
-        self._asked = [key for key in self._wanted if key not in self._known]
-        """Keys whose memory is asked for, in the order of the answers."""
-        self._steps = [key for key in on_gpu if not self._of_step(key)] if operators and not self._time_limit else []
-        """Keys whose operators are asked for in a question apart from that about their memory."""
+        wants_steps = operators and not self._time_limit
+        self._without_step = [key for key in on_gpu if not self._of_step(key)] if wants_steps else []
+        """Keys whose operators are wanted, and no answer is about yet."""
         self._answers: Answers | None = None
+        self._awaited: list[str] = []  # the names of these answers
         is_large = count > (MOST if each else FEW)
-        # A large plan asks in `bound`, which knows the memory of the devices.
-        self._is_waiting = is_large and bool(self._asked or self._steps)
-        if not is_large:  # one question asks for both, also where only the operators are missing
-            lacking = {*self._asked, *self._steps}
-            self._asked, self._steps = [key for key in self._wanted if key in lacking], []
-            wants: tuple[Want, ...] = ("memory", "operators") if operators else ("memory",)
-            if self._asked:
-                self._start([self._question(key, *wants) for key in self._asked])
+        self._is_waiting = is_large and bool(self._without_memory or self._without_step)
+        """Whether a large plan has yet to ask."""
+        if not is_large:
+            self._start(self._questions_of_small_plan())
 
     def bound(self, limits: Mapping[str, Sequence[MemoryLimit]]) -> None:
         """In a large plan, start to find out which configurations fit. limits: cpu, cuda, ... -> of devices there."""
-        if not self._is_waiting:
-            return
-        self._is_waiting = False
-        decided = {key: self._without_prediction(key, limits) for key in self._asked}
+        if self._is_waiting:
+            self._is_waiting = False
+            self._start(self._questions_of_large_plan(limits))
+
+    def _questions_of_small_plan(self) -> dict[str, Question]:
+        """Return name -> question. One asks for memory and operators, also where only the latter are unknown."""
+        wants: tuple[Want, ...] = ("memory", "operators") if self.has_operators else ("memory",)
+        incomplete = {*self._without_memory, *self._without_step}
+        return {key: self._question(key, *wants) for key in self._wanted if key in incomplete}
+
+    def _questions_of_large_plan(self, limits: Mapping[str, Sequence[MemoryLimit]]) -> dict[str, Question]:
+        """Return name -> question: those that decide which configurations fit, and those about operators alone."""
+        decided = {key: self._without_prediction(key, limits) for key in self._without_memory}
         self._known |= {key: answer for key, answer in decided.items() if answer}
-        self._asked = [key for key, answer in decided.items() if not answer]
-        if self._asked:
-            self._asked = [*self._kept, *self._asked]  # what is known decides about others, too
-        questions = [
-            replace(
-                self._question(key, "bounds"),
-                kept=self._kept.get(key),
-                limits=tuple(limits.get(self._wanted[key].config.device_type, ())),
-            )
-            for key in self._asked
-        ]
-        if questions or self._steps:
-            self._start([*questions, *(self._question(key, "operators") for key in self._steps)])
+        undecided = [key for key, answer in decided.items() if not answer]
+        deciding = [*self._kept, *undecided] if undecided else []  # what is known decides about others, too
+        questions = {}
+        for key in deciding:
+            question = self._question(key, "bounds")
+            there = limits.get(question.config.device_type, ())
+            questions[key] = replace(question, kept=self._kept.get(key), limits=tuple(there))
+        return questions | {key + OPERATORS: self._question(key, "operators") for key in self._without_step}
 
     def _without_prediction(self, key: str, limits: Mapping[str, Sequence[MemoryLimit]]) -> Answer | None:
         """Return the answer of a large plan about a configuration that need not be predicted, or cannot be."""
@@ -135,33 +136,37 @@ class Predictions:
             known = config.device_type in limits
             why = "the memory size of its device is unknown" if known else f"no {config.device_type} device is here"
             return Answer(reason=f"{why}; in a plan this large, --for H100 predicts")
-        most = upper_bound(config, self._wanted[key].subject)
-        if most is None:
+        high = upper_bound(config, self._wanted[key].subject)
+        if high is None:
             return Answer(reason="in a plan this large, your own code is not predicted") if self._time_limit else None
-        return Answer(bounds=Bounds(high=most)) if most <= min(limit.bytes for limit in there) else None
+        return Answer(bounds=Bounds(high=high)) if high <= min(limit.bytes for limit in there) else None
 
     def _question(self, key: str, *wants: Want) -> Question:
         wanted = self._wanted[key]
         return replace(wanted, config=memory_config(wanted.config), wants=wants)
 
-    def _start(self, questions: Sequence[Question]) -> None:
-        """Ask about the memory of `_asked` and, in the same process, about the operators of `_steps`."""
-        self._names = [*self._asked, *(key + OPERATORS for key in self._steps)]
-        self._answers = self._ask(self._names, questions, most=SOME if self._time_limit else None)
+    def _start(self, questions: Mapping[str, Question]) -> None:
+        """Ask in the background; `_collect` gets the answers."""
+        if questions:
+            self._awaited = list(questions)
+            self._answers = self._ask(questions, most=SOME if self._time_limit else None)
 
-    def _ask(self, names: Sequence[str], questions: Sequence[Question], most: int | None = None) -> Answers:
-        """Return the answers to come; those that are new go into the cache under these names."""
+    def _ask(self, questions: Mapping[str, Question], most: int | None = None) -> Answers:
+        """Return the answers to come; those that are new go into the cache under the name of their question."""
+        names = list(questions)
 
         def keep(index: int, answer: Answer) -> None:
-            if not questions[index].kept:
+            if not questions[names[index]].kept:
                 self._cache.keep(names[index], answer)
 
-        return Answers(questions, self._code, on_answer=keep, most=most)
+        return Answers(list(questions.values()), self._code, on_answer=keep, most=most)
 
     @property
     def asked(self) -> int:
         """Return how many configurations an answer is awaited about."""
-        return len(self._asked) if self._answers or self._is_waiting else 0
+        if self._is_waiting:
+            return len(self._without_memory)
+        return sum(not name.endswith(OPERATORS) for name in self._awaited) if self._answers else 0
 
     def of(self, trial: Trial, device_name: str) -> Prediction | Bounds | Refusal:
         """Return a trial's prediction or bounds on this device, or why there is neither. Raises RequestError."""
@@ -227,9 +232,8 @@ class Predictions:
                     config=config, subject=subject, limits=(limit,), wants=("verdict",)
                 )
         self._known |= self._cache.read(set(questions)) if questions else {}
-        if keys := [key for key in questions if key not in self._known]:
-            answers = self._ask(keys, [questions[key] for key in keys]).wait()
-            self._known |= zip(keys, answers, strict=True)
+        if unknown := {key: question for key, question in questions.items() if key not in self._known}:
+            self._known |= zip(unknown, self._ask(unknown).wait(), strict=True)
 
     def why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
         available, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
@@ -252,8 +256,8 @@ class Predictions:
         answers = self._answers.within(limit) if limit else dict(enumerate(self._answers.wait()))
         self._answers = None
         late = Answer(reason=f"in a plan this large, only what {BOUND_SECONDS:g} s suffice for is predicted")
-        self._known = dict.fromkeys(self._names, late) | self._known
-        self._known |= {self._names[index]: answer for index, answer in answers.items()}
+        self._known = dict.fromkeys(self._awaited, late) | self._known
+        self._known |= {self._awaited[index]: answer for index, answer in answers.items()}
 
     def _key(self, trial: Trial, subject: Subject) -> str:
         asked = (trial.config, subject)

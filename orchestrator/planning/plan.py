@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from lmsweep.orchestrator.cluster.autoscaler import recall
 from lmsweep.orchestrator.cluster.nodes import Node, Refusal, missing_environment
@@ -134,12 +134,27 @@ UNKNOWN = Capabilities("this device", compute=(99, 0))
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """A measurement that an earlier trial of the plan will provide. Environments are given by their ids."""
+    """A result that the plan has already, so that a later trial of the same measurement need not make it.
+
+    A later trial is covered if each place where the result may be is one of its own environments. Say `cuda` has the
+    environments {A, B}, `cuda:H100` has {A} and `cuda:H200` has {B}:
+
+    | earlier trial | `by` | `within` | covers |
+    |---|---|---|---|
+    | `cuda:H100` runs in A | {A} | | `cuda:H100`, `cuda` |
+    | `cuda` runs in A or B, as Ray chooses | {A, B} | | `cuda` |
+    | `cuda:H100` does not fit into A | {A} | {A} | `cuda:H100`; not `cuda`, which may fit into B |
+    """
 
     by: frozenset[str]
-    """The measurement is made in one of these environments."""
+    """The environment_ids of all environments that the result may be of."""
     within: frozenset[str] | None = None
-    """The promise holds only for trials whose environments are all among these; None: no such limit."""
+    """The environment_ids of all environments in which it fails: in others it may run. None: no such limit."""
+
+    @classmethod
+    def of_failure(cls, environments: Collection[str]) -> Self:
+        """Return the promise of a failure in all of these environments, which is stored for the first."""
+        return cls(by=frozenset({next(iter(environments))}), within=frozenset(environments))
 
     def covers(self, environments: Collection[str]) -> bool:
         return self.by <= set(environments) and (self.within is None or self.within >= set(environments))
@@ -269,7 +284,7 @@ def unsupported(asked: Question) -> Decision | None:
         for reason, names in reasons.items()
     )
     decided = tuple(name for names in reasons.values() for name in names)
-    return Decision(decided, planned, _only_within(asked))
+    return Decision(decided, planned, Promise.of_failure(asked.environments))
 
 
 def too_large(asked: Question) -> Decision | None:
@@ -278,12 +293,7 @@ def too_large(asked: Question) -> Decision | None:
     if not all(reasons.values()):
         return None
     planned = asked.planned("predicted_oom", next(iter(reasons.values())))
-    return Decision(asked.trial.workloads, (planned,), _only_within(asked))
-
-
-def _only_within(asked: Question) -> Promise:
-    """Return the promise of a failure in the first environment; in others than these, the trial may still run."""
-    return Promise(by=frozenset({next(iter(asked.environments))}), within=frozenset(asked.environments))
+    return Decision(asked.trial.workloads, (planned,), Promise.of_failure(asked.environments))
 
 
 def run(asked: Question) -> Decision | None:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, predicted_step
 from lmsweep.trials.analytic.rates.intervals import Spread, Sure, Timed
@@ -14,10 +14,11 @@ from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rate_set import Rates
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.statistics.median_interval import Floats
 
 Shape = tuple[int, int]
 """Rows and width of a batch."""
-Times = NDArray[np.float64]
+Times = Floats
 """Seconds of each step, and their interval: (steps, 3)."""
 SOME_BATCHES = 1000
 """Batches from which the share of padding is taken."""
@@ -77,16 +78,16 @@ def varied_times(
             shapes = [one.shape for one in of_rank]
             # Attention is planned at the first step of each shape; warm-up steps are not timed.
             is_new = [at >= int(config.warmup_steps) and one not in shapes[:at] for at, one in enumerate(shapes)]
-            waits = np.outer(np.array(is_new, dtype=float), np.array(planning))
+            waits = np.outer(np.array(is_new, dtype=float), np.array(planning))  # (steps, 2)
             by_rank.append(seconds_by_shape(timed, shapes, spread, waits))
-        longest: Times = np.array(by_rank).max(axis=0)
+        longest: Times = np.array(by_rank).max(axis=0)  # of (ranks, steps, 3)
         return longest
 
     times, others = slowest(first.spread), slowest(first.others)  # one spread for all shapes
     # As in `PredictedStep.elsewhere`, the interval of others is at least as wide as that of `times`, scaled.
-    scaled = others[:, :1] * times / times[:, :1]
-    low, high = np.minimum(others, scaled)[:, 1], np.maximum(others, scaled)[:, 2]
-    others = np.stack([others[:, 0], low, high], axis=1)
+    middle, low, high = others.T
+    _, least, most = middle * times.T / times[:, 0]
+    others = np.stack([middle, np.minimum(low, least), np.maximum(high, most)], axis=1)
     mean = float(times[:, 0].mean())
     return VariedTimes(
         times=times,
@@ -112,28 +113,28 @@ def planning_of(operators: Operators) -> tuple[float, float]:
     return forward, forward + backward * any(name.endswith("_backward") for name in kernels)
 
 
-def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spread: Spread, waits: Times) -> Times:
+def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spread: Spread, waits: Floats) -> Times:
     """Return seconds and interval of a step of each shape, from the known steps of a few shapes.
 
     The time of the device is fitted as a constant, a time for each token and one for each pair of tokens in a row, and
     likewise that of the host; no step takes less than the shortest known one. Each then waits, and the longer of the
-    two is the step. waits: seconds of device and host, (steps, 2).
+    two is the step. waits: seconds for which device and host wait, (steps, 2).
     """
-    # A linear fit: each step is a weighted sum of the known ones. (steps, known)
-    shares = _features(shapes) @ np.linalg.pinv(_features(known))
-    # For the estimate, low and high end: factors of operators and of planning, and which end of the host's time.
-    ends = (
-        (spread.factor, 1.0, None),
-        (spread.factor / spread.width, PLANNING_HOSTS[0], 0),
-        (spread.factor * spread.width, PLANNING_HOSTS[1], 1),
-    )
-    found = []
-    for factor, of_planning, end in ends:
-        limits = np.array([one.limits(factor, end) for one in known.values()])  # type: ignore[arg-type]
-        found.append((np.maximum(shares @ limits, limits.min(axis=0)) + of_planning * waits).max(axis=1))
-    return np.stack(found, axis=1)
+    shares = _features(shapes) @ np.linalg.pinv(_features(known))  # (steps, known): of the known steps in each step
+
+    def seconds(operators: float, planning: float, end: Literal[0, 1] | None = None) -> Floats:
+        of_known = np.array([one.limits(operators, end) for one in known.values()])  # (known, 2): of device and host
+        fitted = np.maximum(shares @ of_known, of_known.min(axis=0))  # (steps, 2)
+        device, host = (fitted + planning * waits).T
+        longer: Floats = np.maximum(device, host)
+        return longer
+
+    estimate = seconds(spread.factor, planning=1.0)
+    low = seconds(spread.factor / spread.width, planning=PLANNING_HOSTS[0], end=0)
+    high = seconds(spread.factor * spread.width, planning=PLANNING_HOSTS[1], end=1)
+    return np.stack([estimate, low, high], axis=1)
 
 
-def _features(shapes: Iterable[Shape]) -> Times:
+def _features(shapes: Iterable[Shape]) -> Floats:
     # Tokens in ten thousands, pairs in hundred millions: a fit of few shapes needs columns of like size.
     return np.array([(1.0, rows * width / 1e4, rows * width * width / 1e8) for rows, width in shapes])

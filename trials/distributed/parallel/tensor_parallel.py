@@ -76,17 +76,24 @@ def _styles(layers: dict[str, nn.Module]) -> dict[str, ParallelStyle]:
 
 
 def _divide_adapted(layer: Any, mesh: DeviceMesh, *, by_columns: bool) -> None:
-    """Leave this rank its part of a layer with LoRA. Of a layer that is divided by columns, each rank has all of A and
-    its rows of B. Of one that is divided by rows, each has its columns of A and all of B, and the ranks add up what the
-    layer and its adapter return."""
+    """Leave this rank its part of a layer with LoRA, W x + B A x.
+
+    | | divided by columns | divided by rows |
+    |---|---|---|
+    | x | whole; its gradient is a term of the sum over ranks | this rank's part, as its gradient is |
+    | W | this rank's rows (frozen) | this rank's columns (frozen) |
+    | A | whole; its gradient is a term of the sum | this rank's columns, as its gradient is |
+    | B | this rank's rows, as its gradient is | whole; its gradient is a term of the sum |
+    | result | this rank's part, as its gradient is | a term of the sum; its gradient is whole |
+    """
     narrow, wide = layer.lora_A, layer.lora_B
     whole, part = Replicate(), Shard(0 if by_columns else 1)
     layer.base_layer = DividedLinear(layer.base_layer.weight, mesh, part)
     narrow["default"] = DividedLinear(narrow["default"].weight, mesh, whole if by_columns else part)
     wide["default"] = DividedLinear(wide["default"].weight, mesh, part if by_columns else whole)
-    if by_columns:
+    if by_columns:  # forward takes all of x, and backward adds up the ranks' gradients of it
         layer.register_forward_pre_hook(lambda _, given: given[0].to_local(grad_placements=[Partial()]))
-    else:
+    else:  # forward adds up the ranks' terms and leaves each its tokens, backward gathers their gradients
         layer.register_forward_hook(lambda _, given, term: _reduced(term, mesh, TOKENS))
 
 

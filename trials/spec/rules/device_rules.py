@@ -41,8 +41,8 @@ class DeviceRule(NamedTuple):
     field: str
     values: tuple[str, ...]
     lacks: Callable[[Capabilities], bool]
-    why: str
-    """The reason, with {value}, and {name} and {instead} of the device."""
+    why: Callable[[str, Capabilities], str]
+    """Value and device -> the reason."""
     extra: str = ""
     """The extra whose packages the device lacks."""
     module: str = ""
@@ -52,19 +52,19 @@ class DeviceRule(NamedTuple):
 def _needs_tensor_cores(precision: str, formats: NumberFormats) -> DeviceRule:
     least = formats.compute_capability or (0, 0)
     cores = "float8 tensor cores" if formats.float8_recipe else "tensor cores"
+    needed = f"the {cores} of an NVIDIA GPU of compute capability {least[0]}.{least[1]} or higher"
     return DeviceRule(
         field="precision",
         values=(precision,),
         lacks=lambda device: device.compute < least,
-        why="{value} needs the " + f"{cores} of an NVIDIA GPU of compute capability {least[0]}.{least[1]} or higher"
-        "{instead}",
+        why=lambda value, device: f"{value} needs {needed}{device.instead}",
     )
 
 
 def _needs_module(field: str, value: str, module: str, package: str, extra: str = "") -> DeviceRule:
     """package: what the reason says after "needs". module: what `Capabilities.missing` names. extra: installs it."""
-    why = f"{field} {{value}} needs {package}"
-    return DeviceRule(field, (value,), lambda device: module in device.missing, why, extra, module)
+    why = f"{field} {value} needs {package}"
+    return DeviceRule(field, (value,), lambda device: module in device.missing, lambda *_: why, extra, module)
 
 
 def _needs_package(field: str, value: str, path: str, extra: str = "") -> DeviceRule:
@@ -78,13 +78,13 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         field="precision",
         values=tuple(name for name, formats in PRECISIONS.items() if formats.operand == "bfloat16"),
         lacks=lambda device: not device.bfloat16,
-        why="{name} has no bfloat16 arithmetic",
+        why=lambda value, device: f"{device.name} has no bfloat16 arithmetic",
     ),
     DeviceRule(
         field="attention",
         values=tuple(name for name, one in ATTENTIONS.items() if one.is_16_bit),
         lacks=lambda device: (0, 0) < device.compute < (8, 0),  # (0, 0), no NVIDIA GPU: `of_attention` decides
-        why="{value} needs compute capability 8.0 or higher{instead}",
+        why=lambda value, device: f"{value} needs compute capability 8.0 or higher{device.instead}",
     ),
     *(_needs_package("loss", name, one.function) for name, one in LOSSES.items() if one.function),
     _needs_module("loss", "chunked", CHUNKED_LOSS, "PyTorch 2.13 or later"),
@@ -122,7 +122,7 @@ def why_no_value(field: str, value: str, device: Capabilities) -> str | None:
     rule = next((rule for rule in _BY_VALUE.get((field, value), ()) if rule.lacks(device)), None)
     if rule is None:
         return None
-    why = rule.why.format(value=value, name=device.name, instead=device.instead)
+    why = rule.why(value, device)
     return f"{why}; {install_extra(rule.extra)}" if rule.extra else why
 
 
