@@ -79,20 +79,29 @@ def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
     """Return a safe upper bound on the trial's bytes, from closed forms; None for the user's code and token budgets."""
     if config.references or config.batching == "token_budget":
         return None
-    shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     if subject == "attention" or config.num_layers is None:
         tensors, scores = config.context_length * config.d_model, (config.num_heads or 1) * config.context_length**2
         return 4 * config.batch_size * (40 * tensors + 12 * scores)  # far more float32 copies than any attention makes
-    parameters = parameter_count(**config.size.terms, vocab_size=config.vocab_size)
     size = _widest(config)
     weights = 4 * parameter_count(**{name: value for name, value in size.items() if name != "num_heads"})
-    logits = config.batch_size * config.context_length * config.vocab_size
-    # The loss's backward also holds the logits' gradient and a copy of it; the end of backward holds all gradients.
-    in_loss = max(saved_bytes(autocast=half, **size, **shape) + (12 - 2 * half) * logits for half in (False, True))
+    adamw_states, gradients = 2 * weights, weights
+    in_loss = weights + adamw_states + max(_held_by_loss(config, size, autocast=half) for half in (False, True))
+    after_backward = weights + adamw_states + gradients
     rotary_tables = 4 * config.context_length * size["d_model"] // size["num_heads"]
-    peak = max(3 * weights + in_loss, 4 * weights) + rotary_tables  # weights and AdamW's two states; gradients
-    # On top, gradients kept between steps, or foreach's copies of them. The rest is doubled, for what is not counted.
-    return int(2 * peak + 24 * parameters)
+    peak = max(in_loss, after_backward) + rotary_tables
+    # On top, of all weights: gradients kept between steps, and foreach's copies of them. And of experts that no token
+    # visits, which `_widest` leaves out: weights, gradients and AdamW's two states. Each is a float32.
+    more = 4 * (2 + 4) * parameter_count(**config.size.terms, vocab_size=config.vocab_size)
+    return int(2 * peak + more)  # twice the peak, for what is not counted
+
+
+def _held_by_loss(config: TrialConfig, size: dict[str, int], *, autocast: bool) -> int:
+    """Return the bytes that the loss's backward holds: what forward saved, and the logits' gradient and copies of it,
+    together three tensors. Autocast has one of them in 16 bits."""
+    shape = {"context_length": config.context_length, "batch_size": config.batch_size}
+    saved = saved_bytes(autocast=autocast, **size, **shape)
+    logits = config.batch_size * config.context_length * config.vocab_size
+    return int(saved + (4 + 4 + (2 if autocast else 4)) * logits)
 
 
 def _widest(config: TrialConfig) -> dict[str, int]:

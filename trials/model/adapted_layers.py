@@ -1,6 +1,7 @@
 """Adapters: a model's own weights are frozen, also in 4 bits, and small ones beside its linear layers are trained."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
@@ -20,37 +21,40 @@ from lmsweep.trials.spec.ways.adapters import ADAPTERS, AdapterArguments
 def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, formats: MathMode) -> None:
     """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT.
     Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError without a package."""
-    way = ADAPTERS[config.adapter]
+    way, asked = ADAPTERS[config.adapter], config.adapter_arguments
     for block in blocks:
         use_linear_of_pytorch(block)
-    asked = config.adapter_arguments
-    layers = _chosen(model, blocks, config)
-    weight = next(iter(layers.values())).weight
+    targets = _chosen(model, blocks, config)
+    names, weight = list(targets), next(iter(targets.values())).weight
     uses_stand_in = isinstance(weight, FakeTensor) and not way.magnitudes  # LoraLinear knows no magnitudes (DoRA)
     if not uses_stand_in and find_spec("peft") is None:
         raise UnsupportedError(f"adapter {config.adapter} needs the package peft; {install_extra(way.extra)}")
-    _check_rank(asked.rank, layers)
+    _check_rank(asked.rank, targets)
     if way.stored_bits:
-        store_in_four_bits(blocks, formats.operand_dtype)
+        store_in_four_bits(blocks, formats.operand_dtype)  # in place of `targets`, under the same names
         cast(Any, model).is_loaded_in_4bit = True  # PEFT asks for it
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(formats.parameter_dtype)
-    try:
-        # PEFT converts the layers that it creates, and fake tensors cannot be; so they are created in their type.
-        with torch.device(weight.device), replaced(nn.Module, "to", lambda module, *_, **__: module):
-            if uses_stand_in:
-                _add_stand_ins(model, layers, asked)
-            else:
-                peft: Any = import_module("peft")
-                sizes = {"r": asked.rank, "lora_alpha": asked.alpha, "lora_dropout": asked.dropout}
-                settings = peft.LoraConfig(**sizes, target_modules=list(layers), use_dora=way.magnitudes)
-                peft.inject_adapter_in_model(settings, model)
-    finally:
-        torch.set_default_dtype(usual)
+    with torch.device(weight.device), _created_in(formats.parameter_dtype):
+        if uses_stand_in:
+            _add_stand_ins(model, names, asked)
+        else:
+            _add_by_peft(model, names, asked, use_dora=way.magnitudes)
     if way.stored_bits and formats.autocast_dtype:
         for module in model.modules():
             if hasattr(module, "lora_A"):  # under autocast, PEFT converts no inputs of layers of bitsandbytes
                 cast(Any, module).cast_input_dtype_enabled = False
+
+
+@contextmanager
+def _created_in(dtype: torch.dtype) -> Iterator[None]:
+    """A context in which layers are created in this type, and stay in it. PEFT creates its layers in the default type
+    and converts them, by `Module.to`, which fails on fake tensors."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with replaced(nn.Module, "to", lambda module, *_, **__: module):
+            yield
+    finally:
+        torch.set_default_dtype(usual)
 
 
 def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) -> dict[str, nn.Linear]:
@@ -72,6 +76,13 @@ def _check_rank(rank: int, layers: Mapping[str, nn.Linear]) -> None:
         if rank > min(layer.in_features, layer.out_features):
             size = f"{layer.out_features} x {layer.in_features}"
             raise RequestError(f"adapter_args.rank is {rank}, above the width of {name}: {size}")
+
+
+def _add_by_peft(model: nn.Module, names: list[str], asked: AdapterArguments, *, use_dora: bool) -> None:
+    peft: Any = import_module("peft")
+    sizes = {"r": asked.rank, "lora_alpha": asked.alpha, "lora_dropout": asked.dropout}
+    settings = peft.LoraConfig(**sizes, target_modules=names, use_dora=use_dora)
+    peft.inject_adapter_in_model(settings, model)
 
 
 def _add_stand_ins(model: nn.Module, names: Iterable[str], asked: AdapterArguments) -> None:

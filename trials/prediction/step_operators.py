@@ -98,38 +98,41 @@ def _update_of(config: TrialConfig) -> TrialConfig:
 
 @lru_cache(maxsize=64)
 def _at_full_depth(config: TrialConfig) -> Operators:
-    def of(shallow: TrialConfig) -> Operators:
-        log = step_run(as_run(as_eager(shallow))).log
+    def run(model: TrialConfig) -> Operators:
+        log = step_run(as_run(as_eager(model))).log
         seen = log.seen
         if config.precision in FLOAT8_PRECISIONS:
             seen = in_float8(seen, config, is_compiled=config.compile != "none")
         return log.operators(config, seen)
 
-    layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
-    is_shallow = not config.is_hugging_face and layers <= fewest + 2  # two shallow models have as many layers
     has_buckets = config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"  # which end within layers
-    if is_shallow or config.has_own_code or has_buckets:
-        return of(config)
-    if not config.recomputation.grows_with_layers:
-        return _in_groups(config, layers) or of(config)
-    return at_full_depth(config, of, deepened, fewest=fewest)
+    if config.has_own_code or has_buckets:
+        return run(config)
+    if config.recomputation.grows_with_layers:
+        return at_full_depth(config, run, deepened, fewest=1 if config.ddp == "none" else 2)
+    return _in_groups(config) or run(config)
 
 
-def _in_groups(config: TrialConfig, layers: int) -> Operators | None:
-    """Return the operators of a model whose blocks are checkpointed in groups; None if they do not follow. They are
-    those with each block by itself, and for each block beyond the first of its group what one such block changes."""
-    way = config.recomputation
+def _in_groups(config: TrialConfig) -> Operators | None:
+    """Return the operators of a model whose blocks are checkpointed in groups; None if they do not follow.
+
+    Of 6 blocks in groups of 3, 4 share the checkpoint of the block before them. Their operators are those of 6 blocks
+    with a checkpoint each, plus 4 times what 2 blocks in one group have more than 2 with a checkpoint each.
+    """
+    layers, way = config.num_layers or 0, config.recomputation
     size = way.group_size(layers)
-    if size is None or config.ddp != "none":
+    if size is None or config.ddp != "none" or layers <= 3:  # as many as the small models of nested groups have
         return None
 
     def at(depth: int, checkpointing: str) -> Operators:
         return _at_full_depth(replace(config, num_layers=depth, checkpointing=checkpointing))
 
-    # The fewest layers with one group of two: the square root of 3, rounded, is 2.
-    grouped, few = (config.checkpointing, 3) if way.nested else ("2", 2)
-    merged_blocks = layers - ceil(layers / size)
-    return regrouped(at(layers, "block"), at(few, "block"), at(few, grouped), merged_blocks)
+    if way.nested:  # in groups of the square root, so that 3 blocks are groups of 2 and 1
+        separate, sharing = at(3, "block"), at(3, config.checkpointing)
+    else:
+        separate, sharing = at(2, "block"), at(2, "2")
+    groups = ceil(layers / size)
+    return regrouped(at(layers, "block"), separate, sharing, times=layers - groups)
 
 
 def as_eager(config: TrialConfig) -> TrialConfig:

@@ -94,12 +94,17 @@ class Product(NamedTuple):
     """Whether the groups divide k, as for gradients of weights, and not m."""
 
     def of_group(self, share: float) -> "Product":
-        """Return the product of a group with `share` times the mean load."""
-        weights = self.n * (self.m if self.divides_inner else self.k)  # of each group, or gradients of them
-        elements = _elements(self.m, self.n, self.k) + (self.groups - 1) * weights
-        length = math.ceil(share * (self.k if self.divides_inner else self.m) / self.groups)
-        m, k = (self.m, length) if self.divides_inner else (length, self.k)
-        moved = round(self.bytes / elements * _elements(m, self.n, k))
+        """Return the product of a group with `share` times the mean load. If the groups divide m, each has rows of
+        (m, k) and (m, n), and weights (k, n) of its own. If they divide k, each has a part of (m, k) and (k, n), and
+        gradients of weights (m, n) of its own."""
+        if self.divides_inner:
+            m, k = self.m, math.ceil(share * self.k / self.groups)
+            of_each_group = self.m * self.n
+        else:
+            m, k = math.ceil(share * self.m / self.groups), self.k
+            of_each_group = self.k * self.n
+        elements_of_all = _elements(self.m, self.n, self.k) + (self.groups - 1) * of_each_group
+        moved = round(self.bytes / elements_of_all * _elements(m, self.n, k))
         return self._replace(m=m, k=k, bytes=moved, groups=1, divides_inner=False)
 
     def alignment(self, layout: str) -> int:
@@ -187,8 +192,8 @@ class ProductRates:
     def _with_load(self, product: Product, load: Sequence[float]) -> float:
         if not self.loops(product):
             return self._of_layouts(product, load).seconds
-        alone = (self._of_layouts(product.of_group(share)).seconds for share in load if share)
-        each = [max(self._group_launch, seconds) for seconds in alone]
+        groups = [product.of_group(share) for share in load if share]  # a group without rows has no product
+        each = [max(self._group_launch, self._of_layouts(group).seconds) for group in groups]
         return WAIT_SECONDS + product.groups / len(load) * sum(each)
 
     def _of_layouts(self, product: Product, load: Sequence[float] = EXPECTED) -> Took:

@@ -74,16 +74,17 @@ def banded_block_mask(
     some = torch.ones_like(distance, dtype=torch.bool)
     full = ((row + 1) * FLEX_BLOCK <= context_length).expand_as(distance)  # a block of keys that the end cuts is not
     if causal:
-        some, full = distance >= 0, distance > 0  # which leaves out the last block, too
-    if window is not None:  # by the distances of the nearest and of the farthest two positions
-        some = some & ((distance - 1) * FLEX_BLOCK + 1 < window)
-        full = full & ((distance + 1) * FLEX_BLOCK - 1 < window)
-    if documents is not None:  # some: the blocks share a document; full: both lie in one
+        some, full = distance >= 0, distance > 0  # keys that the end cuts are the last block, before no queries
+    if window is not None:
+        some = some & ((distance - 1) * FLEX_BLOCK + 1 < window)  # from the first query back to the last key
+        full = full & ((distance + 1) * FLEX_BLOCK - 1 < window)  # from the last query back to the first key
+    if documents is not None:
         first = documents[..., row * FLEX_BLOCK]
         last = documents[..., ((row + 1) * FLEX_BLOCK - 1).clamp(max=context_length - 1)]
         query_first, query_last = first[..., :, None], last[..., :, None]
         key_first, key_last = first[..., None, :], last[..., None, :]
-        some = some & (query_first <= key_last) & (key_first <= query_last)
+        some = some & (query_first <= key_last) & (key_first <= query_last)  # they share a document
+        # Both lie in one document: indices ascend, so first <= last, and then all four are equal.
         full = full & (query_first == key_last) & (key_first == query_last)
 
     def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:

@@ -39,25 +39,27 @@ _MOST_READS = 4
 
 
 class GraphBuffers:
-    """The values of a graph that are in memory."""
+    """The values of a graph that are in memory. In `a = mm(x, w); b = relu(a); c = sin(b); d = mm(c, w)`, which returns
+    d, the products read and write a, c and d; b is fused into the kernel that writes c. That reads a last, so c takes
+    its block if they have one size: `events` are (a, +), (a, -), (c, +), (d, +), (c, -)."""
 
     def __init__(self, graph: Graph, *, block: int, owned: dict[Node, int]) -> None:
         """`owned` maps the inputs that the graph frees to their pieces; allocations are multiples of `block` bytes."""
         self._block = block
         self._owned = owned
-        last = {piece: node for node, piece in owned.items()}
-        self._same = {node: last[piece] for node, piece in owned.items()}
+        last_of_piece = {piece: node for node, piece in owned.items()}
+        self._representative = {node: last_of_piece[piece] for node, piece in owned.items()}
         """Owned input -> the last one of its piece, as several inputs may be views of one piece."""
         self._returned = {root(node) for node in returned(graph) if is_tensor(node)}
         in_memory = (*self._returned, *_of_calls(graph))
         self._in_memory = {node for node in in_memory if node.op == "call_function"}
         self._reads: dict[Node, frozenset[Node]] = {}
-        for node in graph.nodes:
+        for node in graph.nodes:  # operands come before their users, so it is known whether they are in memory
             self._reads[node] = reads = self._read_by(node)
             if len(reads) > _MOST_READS and len(node.users) > 1 and is_tensor(node) and not returns_view(node.target):
                 self._in_memory.add(node)
         self._order = self._ordered(graph)
-        self._last_reader = {part: node for node in self._order for part in self._reads[node]}
+        self._last_reader = {part: reader for reader in self._order for part in self._reads[reader]}
 
     def events(self) -> tuple[tuple[Event, ...], dict[Node, int]]:
         """The allocations and frees of the graph, and the piece of each value."""
@@ -65,22 +67,22 @@ class GraphBuffers:
         count = len(set(numbers.values()))
         events = []
         for node in self._order:
-            dying = sorted(self._dying(node), key=numbers.__getitem__)
             size = self._bytes(node)
-            reused = next((part for part in dying if self._is_fused(node) and self._bytes(part) == size), None)
-            if reused:  # its block is freed and taken again at once
-                dying.remove(reused)
+            freed = sorted(self._last_read_by(node), key=numbers.__getitem__)
+            reused = next((part for part in freed if self._is_fused(node) and self._bytes(part) == size), None)
+            if reused:  # freed before the allocation, which takes its block; all others after it
+                freed.remove(reused)
                 events.append((numbers[reused], -size))
             numbers[node] = count
             count += 1
             events.append((numbers[node], size))
             if node not in self._returned and node not in self._last_reader:
-                dying.append(node)
-            events += [(numbers[part], -self._bytes(part)) for part in dying]
+                freed.append(node)
+            events += [(numbers[part], -self._bytes(part)) for part in freed]
         return tuple(events), numbers
 
-    def _dying(self, node: Node) -> Iterator[Node]:
-        """Yield the values that this node is the last to read."""
+    def _last_read_by(self, node: Node) -> Iterator[Node]:
+        """Yield the values that are freed when this node has read them."""
         for part in self._reads[node]:
             is_freed = part in self._owned or part.op == "call_function"
             if is_freed and self._last_reader[part] is node and part not in self._returned:
@@ -101,7 +103,7 @@ class GraphBuffers:
         for part in node.all_input_nodes:
             source = root(part)
             if source in self._in_memory or source.op == "placeholder":
-                reads.add(self._same.get(source, source))
+                reads.add(self._representative.get(source, source))
             else:
                 reads |= self._reads[source]
         return frozenset(reads)

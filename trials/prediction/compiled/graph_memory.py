@@ -27,7 +27,10 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphMemory:
-    """The allocations of one compiled graph, forward and backward."""
+    """The allocations of one compiled graph, forward and backward. For example, inputs x and w (a lasting one) give
+    values h and z and an output y; backward reads x, w and h. In forward, h, z and y are pieces 0, 1, 2: `made` is
+    (2, 0), `saved_inputs` (0, 1), `saved` the layout of h. `owned` is (0, 2): x and h among x, w and h, which are
+    pieces 0 and 1 of backward. Its gradients follow from 2 on."""
 
     output: Layout
     forward: tuple[Event, ...]
@@ -63,11 +66,12 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
     # The output and lasting inputs are not freed by the graph, whether they are saved or not.
     saved = [node for node in roots if node not in inputs and node is not root(output)]
     lasting = set(inputs[: traced.lasting])  # such as weights, which outlive the step
-    owned = [node for node in saved_inputs + saved if node not in lasting]
+    owned_nodes = [node for node in saved_inputs + saved if node not in lasting]
     # The inputs of backward are what forward saved, in that order, and then the gradient of the output.
     given = zip(traced.backward.find_nodes(op="placeholder"), kept, strict=False)
-    owned_inputs = {its: owned.index(root(node)) for its, node in given if is_tensor(node) and root(node) in owned}
-    backward, backward_pieces = GraphBuffers(traced.backward, block=block, owned=owned_inputs).events()
+    saved_roots = ((its, root(node)) for its, node in given if is_tensor(node))
+    piece_of_input = {its: owned_nodes.index(node) for its, node in saved_roots if node in owned_nodes}
+    backward, backward_pieces = GraphBuffers(traced.backward, block=block, owned=piece_of_input).events()
     gradients = [node if is_tensor(node) else None for node in returned(traced.backward)]
     return GraphMemory(
         output=_layout(output),
@@ -75,7 +79,7 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
         made=tuple(pieces[node] for node in (root(output), *saved)),
         saved_inputs=tuple(inputs.index(node) for node in saved_inputs),
         saved=tuple(_layout(node) for node in saved),
-        owned=tuple((saved_inputs + saved).index(node) for node in owned),
+        owned=tuple((saved_inputs + saved).index(node) for node in owned_nodes),
         backward=backward,
         gradients=tuple(node and _layout(node) for node in gradients),
         made_by_backward=tuple(backward_pieces[root(node)] for node in gradients if node),

@@ -57,17 +57,29 @@ def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
 
 
 class _DeepModel:
-    """The events of a model with `layers` more layers, from those of both models."""
+    """The events of a model with `layers` more layers, from those of both models.
+
+    For example, forward allocates a piece in each layer and one in the head, and backward frees each after it has
+    allocated a gradient. With three more layers than the small model::
+
+                 forward          backward
+        small    0+ 1+            2+ 1- 3+ 0- 4+
+        larger   0+ 1+ 2+         3+ 2- 4+ 1- 5+ 0- 6+
+        deep     0+ 1+ 2+ 3+ 4+   5+ 4- 6+ 3- 7+ 2- 8+ 1- 9+ 0- 10+
+
+    In forward, 1+ is inserted: copies 0, 1, 2 of the layer allocate 1, 2, 3, and the head, in place 1 or 2, is in place
+    1 + 3 * (2 - 1) = 4. In backward, 5+ 0- is inserted: the copies allocate 7, 8, 9 and free 2, 1, 0.
+    """
 
     def __init__(self, parts: list[Part], layers: int) -> None:
         self._parts = parts
         self._layers = layers
         small, larger = [one.small for one in parts], [one.larger for one in parts]
         self._names, self._larger_names = _names(small), _names(larger)
-        self._of_layer = [_allocations(more) - _allocations(few) for few, more in zip(small, larger, strict=True)]
+        self._added = [_allocations(more) - _allocations(few) for few, more in zip(small, larger, strict=True)]
         """Allocations that one more layer adds to each part."""
-        made = (_allocations(few) + layers * more for few, more in zip(small, self._of_layer, strict=True))
-        self._first = [0, *accumulate(made)]
+        in_deep = (_allocations(few) + layers * added for few, added in zip(small, self._added, strict=True))
+        self._first_piece = [0, *accumulate(in_deep)]
         """Number of the first piece that each part allocates."""
 
     def divided(self) -> Iterator[Part]:
@@ -82,31 +94,32 @@ class _DeepModel:
 
     def events_of(self, part: Part) -> list[Event] | None:
         """Return the events of a part; None if the larger model's are not the small one's with a layer inserted."""
-        added = len(part.larger) - len(part.small)
+        small, larger = part.small, part.larger
+        added = len(larger) - len(small)
         if added == 0:  # nothing is inserted, and what works on all layers changes sizes
-            return list(self._outside(part.small, part.larger))
-        both = enumerate(zip(part.small, part.larger, strict=False))
-        begin = next((i for i, (one, other) in both if not self._alike(one, other)), len(part.small))
-        rest, larger_rest = part.small[begin:], part.larger[begin + added :]
-        if added < 0 or not all(map(self._alike, rest, larger_rest)):
+            return list(self._outside(small, larger))
+        both = enumerate(zip(small, larger, strict=False))
+        begin = next((i for i, (one, other) in both if not self._alike(one, other)), len(small))
+        end = begin + added
+        if added < 0 or not all(map(self._alike, small[begin:], larger[end:])):
             return None
-        before, layer = self._outside(part.small[:begin], part.larger[:begin]), part.larger[begin : begin + added]
-        copies = (event for copy in range(self._layers) for event in self._inside(part, layer, copy))
-        return [*before, *copies, *self._outside(rest, larger_rest)]
+        before, after = self._outside(small[:begin], larger[:begin]), self._outside(small[begin:], larger[end:])
+        copies = (event for copy in range(self._layers) for event in self._inside(part, larger[begin:end], copy))
+        return [*before, *copies, *after]
 
     def _alike(self, event: Event, larger_event: Event) -> bool:
         """Whether both allocate or free the same size, and the same piece or that of the next layer."""
         name, larger_name = self._names[event[0]], self._larger_names[larger_event[0]]
         offset = larger_name.place - name.place
-        is_piece = name.part == larger_name.part and offset in (0, self._of_layer[name.part])
-        return is_piece and event[1] == larger_event[1]
+        is_same_or_next = name.part == larger_name.part and offset in (0, self._added[name.part])
+        return is_same_or_next and event[1] == larger_event[1]
 
     def _outside(self, events: Iterable[Event], larger_events: Iterable[Event]) -> Iterator[Event]:
         """Events that all depths have, with the numbers and sizes of the deep model."""
         for (piece, change), (other, larger_change) in zip(events, larger_events, strict=True):
             name, larger_name = self._names[piece], self._larger_names[other]
             place = grown(name.place, larger_name.place, self._layers)
-            number = self._first[name.part] + place if name.part == larger_name.part else NO_PIECE
+            number = self._first_piece[name.part] + place if name.part == larger_name.part else NO_PIECE
             yield number, grown(change, larger_change, self._layers)
 
     def _inside(self, part: Part, layer: list[Event], copy: int) -> Iterator[Event]:
@@ -115,7 +128,7 @@ class _DeepModel:
         for piece, change in layer:
             made_in, place = self._larger_names[piece]
             made_by = copy if self._parts[made_in].backwards == part.backwards else self._layers - 1 - copy
-            yield self._first[made_in] + place + made_by * self._of_layer[made_in], change
+            yield self._first_piece[made_in] + place + made_by * self._added[made_in], change
 
 
 def _parts(small: Trace, larger: Trace) -> Iterator[Part]:

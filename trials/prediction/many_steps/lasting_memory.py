@@ -90,7 +90,8 @@ def varied_memory(config: TrialConfig) -> VariedMemory:
 
 
 def fixed(config: TrialConfig, *, keeps_lengths: bool = False) -> TrialConfig:
-    """Return one representative of all configurations whose steps differ only by the shapes of their batches."""
+    """Return one representative of all configurations whose steps differ only by the shapes of their batches. Packed
+    ones keep their lengths if keeps_lengths, for masks of each batch, else the mean; others are padded, without."""
     lengths = config.lengths if keeps_lengths else None
     if config.batching == "packed" and not keeps_lengths:
         lengths = str(round(float(draw(str(config.lengths), 1, MEAN_OF).mean())))
@@ -119,22 +120,25 @@ def _growth(config: TrialConfig) -> ShapeGrowth:
     their shapes, and what the user's code raises."""
     if config.accumulate > 1 or config.ddp != "none":
         raise UnpredictableError("the memory of several micro-batches or ranks whose batches differ is not predicted")
-    masks_vary = config.varies  # only then does the configuration keep its lengths
-    if config.compile != "none" and (config.batching == "padded" or masks_vary):
+    masks_vary = config.varies  # by lengths that `fixed` kept, not their mean
+    shapes_vary = config.lengths is None
+    if config.compile != "none" and (shapes_vary or masks_vary):
         raise UnpredictableError("the memory of compiled code whose batches differ is not predicted")
     if masks_vary and ATTENTIONS[config.attention].masked_by == "block_mask":
         raise UnpredictableError("the masks of FlexAttention that differ with the batch are not predicted")
-    return _recorded(config, [Shape(rows, config.context_length if config.lengths else one) for rows, one in FITTED])
+    shapes = FITTED if shapes_vary else [Shape(one.rows, config.context_length) for one in FITTED]
+    return _recorded(config, shapes)
 
 
 @lru_cache(maxsize=4)
 def _growth_of_one_row(config: TrialConfig) -> ShapeGrowth:
     """Return the formulas of batches of one row: those of several rows, unless one recorded step shows a difference."""
-    shape = Shape(1, config.context_length if config.lengths else ALONE[-1].width)
-    general, checked = _growth(config), _allocations(config, shape)
-    if are_alike(general.trace(shape), checked):
-        return general
-    return _recorded(config, [shape] if config.lengths else ALONE)
+    shapes_vary = config.lengths is None
+    shapes = ALONE if shapes_vary else [Shape(1, config.context_length)]
+    of_several_rows, tried = _growth(config), shapes[-1]
+    if are_alike(of_several_rows.trace(tried), _allocations(config, tried)):
+        return of_several_rows
+    return _recorded(config, shapes)
 
 
 def _recorded(config: TrialConfig, shapes: Sequence[Shape]) -> ShapeGrowth:

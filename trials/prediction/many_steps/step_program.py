@@ -101,10 +101,11 @@ class StepProgram:
         first, second, third = map(self._operations, self._places[1:])
         if {*freed(third)} == {*allocated(third)}:
             return [first, second, third, third]
-        # The third step frees pieces that the second made, and leaves its own to the fourth, which does the reverse.
+        # The third step frees pieces that the second made, and leaves its own to the fourth, which does the reverse. If
+        # the second is [5], the third is [6, ~5] and the fourth [5, ~6]: pieces 5 and 6 are swapped.
         pairs = list(zip(allocated(second), allocated(third), strict=True))
-        other = {late: early for early, late in pairs} | dict(pairs)
-        fourth = [other.get(one, one) if one >= 0 else ~other.get(~one, ~one) for one in third]
+        swapped = {late: early for early, late in pairs} | dict(pairs)
+        fourth = [swapped.get(one, one) if one >= 0 else ~swapped.get(~one, ~one) for one in third]
         return [first, second, third, fourth]
 
     def _operations(self, places: range) -> list[int]:
@@ -132,5 +133,5 @@ def freed(operations: Sequence[int]) -> list[int]:
 
 
 def _alike(index: int) -> int:
-    """Return the first step with the same operations: from the third on, those of two steps alternate."""
+    """Return the first step with the same operations: those of 2 and 3 alternate from there on."""
     return index if index < 2 else 2 + index % 2

@@ -303,27 +303,36 @@ class CachingAllocator:
         self._unmapped[before] = end - before
 
     def _mapped(self, wanted: int, small: bool) -> tuple[int, int] | None:
-        """Map pages at the lowest address where free blocks and ranges without pages have room, and take that block."""
-        free, page = self._free[small], PAGES[small]
+        """Map pages at the lowest address where free blocks and holes without pages have room, and take that block."""
         holes = sorted(one for one in self._unmapped if (one >= 2 * _EVER) == small)
         begins = (self._ends.get(hole, hole) for hole in holes)  # with the free block that reaches up to the hole
         start = next(one for one in begins if self._has_addresses(one, wanted))
         while (size := self._starts.get(start, 0)) < wanted:
             hole = start + size
-            more = min(round_up(wanted - size, page), self._unmapped[hole])
-            if not self._reserve(more):
+            pages = min(round_up(wanted - size, PAGES[small]), self._unmapped[hole])
+            if not self._reserve(pages):
                 return None
-            if rest := self._unmapped.pop(hole) - more:
-                self._unmapped[hole + more] = rest
-            if size:
-                self._take_out(free, start, size)
-            if after := self._starts.get(hole + more, 0):
-                self._take_out(free, hole + more, after)
-            self._put_in(free, start, size + more + after)
-        self._take_out(free, start, size)
+            self._map(self._free[small], hole, pages)
+        self._take_out(self._free[small], start, size)
         return start, size
 
+    def _map(self, free: list[int], hole: int, pages: int) -> None:
+        """Map the first units of a hole, and merge them with the free blocks before and after them::
+
+        free block | hole              | used    ->  larger free block | rest of the hole | used
+        free block | hole | free block | used    ->  larger free block                    | used
+        """
+        if rest := self._unmapped.pop(hole) - pages:
+            self._unmapped[hole + pages] = rest
+        start, end = self._ends.get(hole, hole), hole + pages
+        if start < hole:
+            self._take_out(free, start, hole - start)
+        if after := self._starts.get(end, 0):
+            self._take_out(free, end, after)
+        self._put_in(free, start, end + after - start)
+
     def _has_addresses(self, start: int, wanted: int) -> bool:
+        """Whether free blocks and holes from this address on, without a gap, have so many units."""
         size = 0
         while size < wanted and (more := self._starts.get(start + size) or self._unmapped.get(start + size)):
             size += more
