@@ -129,6 +129,13 @@ def test_a_file_that_is_none_of_ours_is_named_and_the_others_are_read(
     assert (Path(store.location) / "measurements" / f"{NAME}-a.parquet").exists() == damage.is_newer
 
 
+def test_of_a_file_with_the_older_column_of_lengths_too_the_newer_ones_are_read(
+    good: pa.Table, stored: Callable[[pa.Table], Store]
+) -> None:
+    rows, damage = stored(good.append_column("document_length", pa.array([64] * len(good)))).read()
+    assert rows["lengths"].to_pylist() == good["lengths"].to_pylist() and not damage
+
+
 TABLES = ("table", "compare --baseline precision=fp32 --contrast precision=bf16")
 REPORTS = ("report -o {folder}/report.html", "report --share {folder}/shared")
 ASKS = ("a question of lists", "a question on nothing")

@@ -116,11 +116,10 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
                 return Damage(path=path, error=f"not written by lmsweep: {wrong}")
             if _inflates(file, source):
                 return Damage(path=path, error=f"its rows take more than {_EXPANSION} times the memory of the file")
-            older = ["document_length"] if "document_length" in names else []  # has what `_LENGTHS` have now
-            present = pa.schema(
-                [field for field in wanted if field.name in names or (older and field.name in _LENGTHS)]
-            )
-            read = [*(name for name in present.names if name in names), *older]
+            is_older = "document_length" in names and names.isdisjoint(_LENGTHS)
+            known = names | {*_LENGTHS} if is_older else names
+            present = pa.schema([field for field in wanted if field.name in known])
+            read = [*(name for name in present.names if name in names), *["document_length"] * is_older]
             table = file.read(columns=read, use_threads=False)  # the files of a store are read in parallel
         found = as_wanted(_with_lengths(table.replace_schema_metadata(None)), present)
         found.validate(full=True)
