@@ -161,7 +161,7 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     flops, recomputed = _closed_form(frame, convention, forwards, backwards)
     flops = np.where(varies, np.nan, np.where(by_trial, _of_trials(frame, "flops"), flops))
     recomputed = np.where(by_trial, np.where(frame["checkpointing"] == "none", 0, np.nan), recomputed)
-    tokens = tokens_per_step(**_batch(frame))
+    tokens = _tokens(**_batch(frame))
     has_tokens = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
     seconds_or_joules = frame["median"].to_numpy()  # joules in rows of the metric `energy`, whose FLOPs are NaN
     speed = np.where(has_tokens, tokens, np.nan) / seconds_or_joules
@@ -182,6 +182,10 @@ def _batch(frame: pd.DataFrame) -> dict[str, Floats]:
     return {name: numbers_of(frame[name]) for name in ("context_length", "batch_size")}
 
 
+def _tokens(context_length: Floats, batch_size: Floats) -> Floats:
+    return context_length * batch_size
+
+
 def _closed_form(
     frame: pd.DataFrame, convention: FlopConvention, forwards: Floats, backwards: Floats
 ) -> tuple[Floats, Floats]:
@@ -196,7 +200,7 @@ def _closed_form(
         convention, other=other, attention=attention, forward=forwards, backward=backwards, share=share
     )
     # Checkpointing computes blocks again, and never the output head.
-    head = 2 * tokens_per_step(**batch) * terms["d_model"] * terms["vocab_size"]
+    head = 2 * _tokens(**batch) * terms["d_model"] * terms["vocab_size"]
     of_block = (other - head + attention * share) / terms["num_layers"]
     return flops, np.where(is_attention, 0, backwards * _recomputed(frame, of_block, terms))
 
@@ -239,7 +243,7 @@ def _recomputed(frame: pd.DataFrame, block: Floats, terms: dict[str, Floats]) ->
         Recomputed(blocks, ended_early),  # of arrays, an element a row
         terms,
         block=block,
-        tokens=tokens_per_step(**_batch(frame)),
+        tokens=_tokens(**_batch(frame)),
         compiled=frame["compile"].isin(BY_BLOCK).to_numpy(dtype=np.float64),
     )
     return np.where(blocks == 0, 0, flops)  # 0 also where the sizes of a block are unknown

@@ -8,6 +8,7 @@ aliases are expanded.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import yaml
@@ -80,9 +81,10 @@ def shown(value: object) -> str:
 
 
 def number_in(text: str) -> str | None:
-    """Return the text if it would be a number without quotes."""
+    """Return the text if it would be a number without quotes; 1e400 is none, as no float is so large."""
     bare = text.strip()
-    return bare if _INTEGER.fullmatch(bare) or _FLOAT.fullmatch(bare) else None
+    is_number = _INTEGER.fullmatch(bare) or _FLOAT.fullmatch(bare)
+    return bare if is_number and isfinite(float(bare)) else None
 
 
 def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> RequestError:
@@ -269,6 +271,6 @@ def _scalar(node: yaml.Node) -> Scalar:
         return None
     if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
         return text.lower() == "true"
-    if _INTEGER.fullmatch(text):
-        return int(text) if len(text) <= _LONGEST_INTEGER else text
-    return float(text) if _FLOAT.fullmatch(text) else text
+    if not number_in(text):
+        return text
+    return int(text) if _INTEGER.fullmatch(text) and len(text) <= _LONGEST_INTEGER else float(text)

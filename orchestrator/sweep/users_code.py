@@ -152,7 +152,7 @@ def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
     if "blocks" in written:
         values["blocks"] = written["blocks"]
     if "size" in written:
-        if written["size"] not in SIZES:
+        if str(written["size"]) not in SIZES:
             raise ValueError(f"size {shown(written['size'])} is not a size{choices(written['size'], SIZES)}")
         values |= size_fields(written["size"])
         if "name" not in written:

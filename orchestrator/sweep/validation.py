@@ -23,7 +23,7 @@ _TYPES: dict[str, type] = {
 }
 """Key of a file or of a grid -> the type that its value has."""
 
-_NUMBERS = {"int_type": "int", "float_type": "float", "bool_type": "bool", "finite_number": "float"}
+_NUMBERS = {"int_type": "int", "float_type": "float", "bool_type": "bool"}
 """Pydantic's types of errors about numbers and booleans -> what was expected."""
 
 
@@ -159,7 +159,6 @@ def _message(error: Any, path: KeyPath) -> str:
         "int_type": "a whole number or auto" if name in AUTO_FIELDS else "a whole number",
         "float_type": "a number",
         "bool_type": "true or false",
-        "finite_number": "a number",
     }[kind]
     advice = f"; {variable}" if variable else instead(value, _NUMBERS[kind]) if kind in _NUMBERS else ""
     return f"{shown(value)} is not {expected}{advice}"

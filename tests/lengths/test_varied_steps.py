@@ -112,6 +112,11 @@ def test_timing_measures_the_first_batches_whatever_ran_before() -> None:
     assert rows["step", "flops"].samples is None and "differ with its batch" in rows["step", "flops"].reason
 
 
+def test_a_warm_up_of_other_batches_ends_once_nothing_was_compiled_in_ten_steps() -> None:
+    rows = records_of_trial(replace(TINY, batching="padded", warmup_steps="auto"), "timing")
+    assert len(rows["step", "time"].warmup_samples) == 10
+
+
 @pytest.mark.slow
 def test_memory_says_the_peak_of_each_step_and_of_the_run_and_why_a_cpu_has_no_retries() -> None:
     padded = records_of_trial(replace(TINY, batches=6), "memory")

@@ -45,8 +45,8 @@ def take_series(
     before_measuring: Callable[[], object] = lambda: None,
 ) -> Series[Taken]:
     """Run iterations by the configuration's protocol; `run` waits for the device, `seconds` is the time of a result."""
-    config = bench.config
-    device_type = config.device_type
+    config, device_type = bench.config, bench.config.device_type
+    comparable = not config.varies  # times of different batches say nothing about each other
 
     def run_watched() -> tuple[Taken, int]:
         return run(), count_disturbances(device_type)
@@ -54,7 +54,8 @@ def take_series(
     disturbed, graphs = count_disturbances(device_type), compile_counts().graphs  # so far
 
     def steady(taken: list[tuple[Taken, int]]) -> bool:
-        return is_steady([seconds(one) for one, _ in taken], [disturbed, *(count for _, count in taken)])
+        times = [seconds(one) if comparable else 1.0 for one, _ in taken]
+        return is_steady(times, [disturbed, *(count for _, count in taken)])
 
     def narrow(taken: list[Taken]) -> bool:  # asked once `since` is known
         return is_narrow([seconds(one) for one in taken], device_type, elapsed=time.monotonic() - since)
@@ -71,7 +72,6 @@ def take_series(
     until = time.monotonic()
     cpu_after = read_cpu_time()
     times = [seconds(one) for one in measured]
-    comparable = not config.varies  # times of different batches say nothing about each other
     found = {
         Flag.UNSTEADY: comparable and (not was_steady or is_drifting(times) or has_levels(times)),
         Flag.NOT_CONVERGED: comparable and (not was_narrow or is_too_correlated(times)),

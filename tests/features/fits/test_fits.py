@@ -17,7 +17,7 @@ from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
 from lmsweep.orchestrator.features.fits.fit_request import FitRequest, recipe_of, shipped_names
 from lmsweep.orchestrator.features.fits.fits_page import fits_listing
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
-from lmsweep.trials.analytic.rates.intervals import peak_of_others, spread_for, spread_of_others
+from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
@@ -28,7 +28,7 @@ from lmsweep.trials.spec.config import COMBINATION_FIELDS, RequestError
 from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.store.store import Store
 from tests.support.browser import beyond_a_screen
-from tests.support.command import ROOT, answer_here, lmsweep_here, refused_here
+from tests.support.command import answer_here, lmsweep_here, refused_here
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -439,63 +439,3 @@ def test_a_package_that_the_model_needs_is_one_sentence():
 def test_methods_are_predicted_without_the_packages_that_run_them():
     fits = json.loads(lmsweep_here("fits", "tiny", *SHORT, "--for", "H100", "--format", "json"))["fits"]
     assert {one["method"]: one["fits"] for one in fits} == dict.fromkeys(("full", "lora", "qlora"), True)
-
-
-# docs/memory.md prints what the command answers, and how wide intervals are: figures that drift are found here
-
-PAGE = (ROOT / "docs" / "memory.md").read_text("utf-8")
-
-Row = dict[str, str]
-
-
-def documented() -> tuple[list[str], list[Row]]:
-    """The page's command, and the rows of the table below it, by column."""
-    command, below = re.search(r"^    (lmsweep fits [^\n]*)$(.*?)^- ", PAGE, re.MULTILINE | re.DOTALL).groups()
-    heads, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in re.findall(r"^\|.*$", below, re.M))
-    return shlex.split(command)[1:], [dict(zip(heads, row, strict=True)) for row in rows]
-
-
-def printed(text: str) -> dict[tuple[str, str], Row]:
-    """The rows of the table that the command prints, by GPU and method."""
-    head, rule, *lines = text[text.index("GPU  ") :].split("\n\n")[0].splitlines()
-    spans = [(one.start(), one.end()) for one in re.finditer("-+", rule)]
-    rows = [{head[start:end].strip(): line[start:end].strip() for start, end in spans} for line in lines]
-    return {(one["GPU"], one["method"]): one for one in rows}
-
-
-@pytest.mark.slow
-def test_the_page_shows_the_figures_that_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    command, rows = documented()
-    today = printed(lmsweep_here(*command, "--store", "none"))
-    assert len(rows) >= 4
-    for row in rows:
-        assert row == {name: today[row["GPU"], row["method"]][name] for name in row}
-
-
-def width(device: str, level: Any, ranks: int = 1, *, form: str = ".2f") -> str:
-    return format(spread_for(device, level, ranks).width, form)
-
-
-def test_the_page_shows_the_widths_of_intervals() -> None:
-    measured = [width("H100 SXM", "measured", ranks) for ranks in (1, 2)]
-    assert "operators of this chip measured | {}; two ranks {} |".format(*measured) in PAGE
-    assert f"steps of others; A100 | {width('A100 SXM 80GB', 'public')} |" in PAGE
-    assert f"published products of another GPU | {width('B200 SXM', 'public')} |" in PAGE
-    assert f"a datasheet alone (assumed) | {width('B200 SXM', 'datasheet', form='.1f')} |" in PAGE
-    peak = peak_of_others(100)
-    assert f"Other trainers need {peak.low} to {peak.high} % of predicted memory" in PAGE
-
-
-def test_the_page_shows_the_widths_and_factors_of_other_trainers() -> None:
-    trainers = ("LLM-Foundry", "fms-fsdp", "torchtitan", "Megatron", "nanotron", "prime-rl")
-    of_trainers = {name: spread_of_others("H100 SXM", trainer=name) for name in trainers}
-    first, *others = (f"{one.width:.2f}" for one in of_trainers.values())
-    named = ", ".join(f"{name} {other}" for name, other in zip(trainers[1:], others, strict=True))
-    factor = of_trainers["LLM-Foundry"].factor
-    assert f"; {factor:.2f} times the operators | H100 {first}; {named} |" in PAGE
-    shown = re.search(rf"an H100 {spread_of_others('H100 SXM').factor:.2f} times the operators \| (.*) \|", PAGE)[1]
-    for names, of_gpus in re.findall(r"([A-Z][\w, ]*?) (\d\.\d\d)", shown):
-        for name in names.split(", "):
-            device = {"A100": "A100 SXM 80GB"}.get(name, f"{name} SXM" if name[1:].isdigit() else name)
-            assert f"{spread_of_others(device).width:.2f}" == of_gpus, name
