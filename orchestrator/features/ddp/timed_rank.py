@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain
 
 import torch
@@ -87,6 +89,8 @@ class TimedRank(WatchedRank, ComparedStep):
         """What this rank holds once everything is built; None if unknown."""
 
     def build_model(self) -> None:
+        if self.config.adapter != "none" and find_spec("peft"):
+            import_module("peft")  # what the packages that it imports keep is no part of a step
         with self.memory_watch or nullcontext():
             super().build_model()
         if self.memory_watch and self.after_init is None:
