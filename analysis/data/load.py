@@ -238,15 +238,15 @@ def _recomputed(frame: pd.DataFrame, block: Floats, terms: dict[str, Floats]) ->
     layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
     words = frame["checkpointing"].fillna("none")
     of_rows = for_each_kind(lambda word, layers: checkpointing_of(word).recomputed(layers), words, layers)
-    blocks, ended_early = np.array(of_rows, dtype=np.float64).reshape(-1, 2).T  # a `Recomputed` for each row
+    again = Recomputed(*np.array(of_rows, dtype=np.float64).reshape(-1, 2).T)  # of arrays, an element a row
     flops: Floats = recomputed_flops(
-        Recomputed(blocks, ended_early),  # of arrays, an element a row
+        again,
         terms,
         block=block,
         tokens=_tokens(**_batch(frame)),
         compiled=frame["compile"].isin(BY_BLOCK).to_numpy(dtype=np.float64),
     )
-    return np.where(blocks == 0, 0, flops)  # 0 also where the sizes of a block are unknown
+    return np.where(again.blocks == 0, 0, flops)  # 0 also where the sizes of a block are unknown
 
 
 def _document_lengths(frame: pd.DataFrame) -> Floats:
