@@ -85,7 +85,12 @@ def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], o
 
 
 class LastResort:
-    """A thread that ends the process if the main thread hangs: Python runs handlers of signals only there."""
+    """A thread that ends the process if the main thread hangs: Python runs handlers of signals only there.
+
+    A signal arrives, and this thread learns of it: at once, or within SAME_SECONDS if the kernel keeps it pending.
+    Then the main thread hears it, and this thread forgets it; or else the process ends, END_SECONDS later.
+    A main thread that has heard it may hang in its clean-up: it calls `end_soon` first, which ends the process anyway.
+    """
 
     heard_at = 0.0
     """time.monotonic() when the main thread last heard a signal."""
@@ -124,15 +129,15 @@ class LastResort:
             with suppress(TimeoutError):
                 numbers = set(ears.recv(64))  # a byte is the number of a signal; `end_soon` sends 0
             # A signal stays pending if the thread that the kernel has chosen for it hangs.
-            for number in numbers | signal.sigpending():
-                if _is_ours(number):
-                    unheard.setdefault(number, time.monotonic())
+            for number in filter(_is_ours, numbers | signal.sigpending()):
+                unheard.setdefault(number, time.monotonic())
+            # The main thread has heard what this thread learned of before `heard_at`, or shortly after.
             unheard = {number: at for number, at in unheard.items() if cls.heard_at < at - HEARD_SECONDS}
             now = time.monotonic()
             if cls._end_at and now > cls._end_at:
                 cls._end(_ended_by or signal.SIGINT)
-            for number, at in unheard.items():
-                if now > at + END_SECONDS:
+            for number, learned_at in unheard.items():
+                if now > learned_at + END_SECONDS:
                     cls._end(number)
 
     @classmethod

@@ -153,17 +153,20 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             search.learn_trial(positions[planned.index], records_of(rows))
         writer.put(planned, rows)
 
+    def account_for_cut() -> None:
+        running = run.eta.running_since()
+        cut = [planned for planned in run.to_run if planned.index in running]
+        run.gate.account_for(() if search else run.to_run, cut)
+        run.account.seconds["cut"] = sum(time.monotonic() - running[planned.index] for planned in cut)
+        for planned in cut:
+            run.progress.cut_short(planned)
+            if search:
+                search.withdraw(positions[planned.index])
+
     def finish() -> None:
         writer.close()
         if run.gate.is_cut:
-            running = run.eta.running_since()
-            cut = [planned for planned in run.to_run if planned.index in running]
-            run.gate.account_for(() if search else run.to_run, cut)
-            run.account.seconds["cut"] = sum(time.monotonic() - running[planned.index] for planned in cut)
-            for planned in cut:
-                run.progress.cut_short(planned)
-                if search:
-                    search.withdraw(positions[planned.index])
+            account_for_cut()
         else:
             compact(store, run.progress)  # not reached if Ctrl-C ends `writer.close()`, which waits for a slow store
         writer.check_stored()
@@ -172,6 +175,13 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
         run.progress.say(words)
     standby = run.planned.standby
     liveness = Liveness(run.to_run, run.gate, run.progress, writer)
+    # The ways out of the run. Each leads through `finally`.
+    #   what happens                              launch  gate              run_plan
+    #   all trials end                            returns                   returns
+    #   Ctrl-C or a signal with grace; all end    returns closed            raises KeyboardInterrupt, at the end
+    #   Ctrl-C twice, a signal, or grace is over  raises  closed or not     raises KeyboardInterrupt again
+    #   time is over; `Liveness` sends Ctrl-C     raises  closed and is_cut returns
+    #   Ray fails; `Liveness` sends Ctrl-C        raises  closed            raises liveness.failure
     try:
         for planned in run.planned.plan.trials:
             if planned.action in RULED_OUT:
@@ -205,14 +215,13 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             raise liveness.failure from None
         raise
     finally:
-        # Last in, first out, each even if one fails: stop_ray, standby.close, finish (it may wait for a disk), tracker.
-        with postpone_termination(), at_end:
-            at_end.callback(finish)
+        with postpone_termination(), at_end:  # on leaving, the last one is called first; each even if one fails
+            at_end.callback(finish)  # may wait for a disk; after it, the tracker ends
             if standby:
                 at_end.callback(standby.close)
             if run.to_run:
-                stop_ray()
-    if run.gate.closed and not run.gate.is_cut:  # after one Ctrl-C, when the running trials have ended
+                at_end.callback(stop_ray)
+    if run.gate.closed and not run.gate.is_cut:  # by Ctrl-C or a signal, and the running trials have ended
         raise KeyboardInterrupt
 
 
