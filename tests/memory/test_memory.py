@@ -26,6 +26,7 @@ from lmsweep.trials.memory.rows import breakdown_rows, resident_rows, unknown_ro
 from lmsweep.trials.memory.source_lines import PROJECT, Frame, Sources
 from lmsweep.trials.memory.usage import MOST_POINTS, Usage
 from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
+from lmsweep.trials.prediction.without_device.kernel_workspace import partial_sums
 from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Residual, Timeline, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
@@ -482,3 +483,13 @@ def test_on_cuda_the_snapshot_is_a_pickle_of_protocol_4_as_the_viewer_expects():
     snapshot = pickle.loads(artifact.content)
     assert {"segments", "device_traces"} <= snapshot.keys() and snapshot["segments"]
     assert {entry["action"] for entry in snapshot["device_traces"][0]} >= {"alloc", "free_completed"}
+
+
+@pytest.mark.parametrize("context_length", [128, 256])
+def test_sums_over_tokens_have_partial_sums_where_an_h100_recorded_them(context_length: int) -> None:
+    rows = Results("h100-cs336-2025").details("allocations", "memory")
+    wanted = {"precision": "fp32", "mode": "train_step", "phase": "backward", "context_length": context_length}
+    recorded = rows[(rows[list(wanted)] == list(wanted.values())).all(axis=1)]
+    predicted = partial_sums(4 * context_length, 2560)
+    found = recorded.loc[recorded["bytes"] == predicted, "count"].sum()
+    assert found == (2 * 32 + 1 if predicted else 0), "the gradient of a norm's weight is a sum over tokens"

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.trials.analytic.prediction_question import MemoryLimit
 from lmsweep.trials.prediction.peak_memory import allocations, fits_in, predict
-from lmsweep.trials.prediction.without_device.kernel_workspace import partial_sums
 from lmsweep.trials.results.stored_config import config_of
 from tests.support.whole_steps import named, small
 
@@ -125,16 +123,6 @@ def test_the_blocks_of_whole_steps_measured_on_an_h200_are_predicted(trials: lis
         assert found.before_backward == pytest.approx(measured["before_backward", "requested"], rel=3e-5)
         if config.compile == "none":
             assert found.reserved == pytest.approx(measured["step", "peak_reserved"], rel=0.004)
-
-
-@pytest.mark.parametrize("context_length", [128, 256])
-def test_sums_over_tokens_have_partial_sums_where_an_h100_recorded_them(context_length: int) -> None:
-    rows = Results("h100-cs336-2025").details("allocations", "memory")
-    wanted = {"precision": "fp32", "mode": "train_step", "phase": "backward", "context_length": context_length}
-    recorded = rows[(rows[list(wanted)] == list(wanted.values())).all(axis=1)]
-    predicted = partial_sums(4 * context_length, 2560)
-    found = recorded.loc[recorded["bytes"] == predicted, "count"].sum()
-    assert found == (2 * 32 + 1 if predicted else 0), "the gradient of a norm's weight is a sum over tokens"
 
 
 def test_what_the_blocks_have_beyond_what_is_requested_is_what_no_other_device_has() -> None:
