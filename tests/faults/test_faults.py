@@ -153,6 +153,6 @@ def test_two_drivers_on_one_store_that_a_third_process_merges_lose_nothing(tmp_p
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, out + err
     table = read(tmp_path / "store")
-    assert_each_once(tmp_path / "store", 40)
+    assert set(table["status"]) == {"ok"} and table["trial_id"].nunique() == 40  # both measure what neither has stored
     assert not table.duplicated(["attempt_id", "phase", "metric"]).any()
     assert "0 to run" in lmsweep("plan", sweeps[1], "--store", tmp_path / "store").stdout

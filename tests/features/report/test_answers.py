@@ -168,7 +168,7 @@ def test_jobs_too_many_for_a_chart_have_a_view_each_the_first_with_the_headlines
     timing = [view for view in views if view.name.startswith("How long does a training step take?")]
     assert len(timing) > 1 and all("--where" in view.command for view in timing)
     assert len({result for view in timing for _, result in view.cells}) == count
-    whole = {(cell.one, cell.other) for cell in content.first.cells.itertuples()}  # type: ignore[union-attr]
+    whole = {(cell.baseline_key, cell.option_key) for cell in content.first.cells.itertuples()}  # type: ignore[union-attr]
     of_first = [view for view in views if view.name.startswith("precision, compile: ")]
     shown = {tuple(results) for view in of_first for _, *results in view.cells}
     assert len(of_first) > 1 and len(shown) == len(whole)
