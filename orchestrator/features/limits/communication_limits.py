@@ -61,8 +61,9 @@ class Limits(NamedTuple):
     serial_mesh: float
     """The same if gathers and reductions share the links, one after the other, and together overlap with computation.
 
-    With p = e m F and q = 2 e B, the constraint is p (X - 1) + q (Y - 1) <= K = 2 m B F W / C. The product X Y is
-    largest where p X = q Y = (K + p + q) / 2, unless that leaves X or Y below 1: then one direction alone is best.
+    Computation as long as both messages together, times X Y W / D, is weights (X - 1) + outputs (Y - 1) <= room, with
+    weights = e m F, outputs = 2 e B and room = 2 m B F W / C. The product X Y is largest where weights X = outputs Y =
+    (room + weights + outputs) / 2, unless that leaves X or Y below 1: then that one is 1.
     """
 
 
@@ -75,13 +76,13 @@ def limits_of(
     beyond_one = matrices * d_ff * bandwidth / (element_bytes * flops)
     weights, outputs = element_bytes * matrices * d_ff, 2 * element_bytes * tokens
     room = 2 * matrices * tokens * d_ff * bandwidth / flops
-    both = (room + weights + outputs) / 2
-    if both < weights:  # X < 1: tensor parallelism alone is best
+    each = (room + weights + outputs) / 2  # weights X = outputs Y
+    if each < weights:  # X < 1: tensor parallelism alone is best
         serial = 1 + room / outputs
-    elif both < outputs:  # Y < 1: FSDP alone is best
+    elif each < outputs:  # Y < 1: FSDP alone is best
         serial = 1 + room / weights
     else:
-        serial = both**2 / (weights * outputs)
+        serial = each**2 / (weights * outputs)
     return Limits(data, 1 + beyond_one, 1 + 2 * beyond_one, data * (1 + beyond_one), serial)
 
 

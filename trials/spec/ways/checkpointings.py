@@ -10,11 +10,17 @@ from typing import Literal, NamedTuple
 
 
 class Recomputed(NamedTuple):
-    """Forward passes of blocks whose matrix products backward computes again: what HFU counts."""
+    """Forward passes of blocks whose matrix products backward computes again: what HFU counts.
+
+    A pass ends early if nothing needs the block's output: backward needs no more than the input of the last product.
+    Of four blocks in two groups, each group runs from its saved input: 4 passes, and the last of each group ends early
+    (4, 2). Nested, each group first runs up to the input of its last block, which takes 2 passes; then each block runs
+    from its own input, and ends early (2 + 4, 4).
+    """
 
     blocks: int
     ended_early: int
-    """How many stop before the block's last matrix product, as its input is the last tensor saved. Compiled: none."""
+    """How many stop before the block's last matrix product. Compiled: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +46,7 @@ class Checkpointing:
             return Recomputed(blocks=0, ended_early=0)
         groups = math.ceil(num_layers / size)
         if self.nested:
-            # Each group runs again up to the input of its last block, then each block by itself.
-            return Recomputed(blocks=2 * num_layers - groups, ended_early=num_layers)
+            return Recomputed(blocks=(num_layers - groups) + num_layers, ended_early=num_layers)
         return Recomputed(blocks=num_layers, ended_early=groups)
 
 
