@@ -45,6 +45,11 @@ RESULTS = {
 PROGRAMS = "lmsweep|ray|uv|uvx|pip|pipx|make|docker|kubectl|cd|for"
 QUICK = ["--set", "context_length=32", "--budget", "4m"]
 """Options for a busy machine, where few trials fit into the sweep's own budget, and a comparison needs two."""
+GRIDS = """
+name: block
+grids: [{workloads: [timing], axes: {compile: [none, block]}, fixed: {model: tiny}}]
+"""
+"""What a part of a sweep lacks."""
 OWN = ["--set", "measure_steps=2", "--set", "warmup_steps=1"]
 """Options for sweep files."""
 
@@ -131,6 +136,9 @@ def prepare(page: str, folder: Path) -> None:
     for store in RESULTS.get(page, ()):
         for copy in ("results", "before", "after", "results-1"):
             shutil.copytree(ROOT / "analysis" / "reference" / store, folder / copy, dirs_exist_ok=True)
+    if page == "clusters.md":  # else both sides of its comparison are the same measurements
+        shutil.rmtree(folder / "before")
+        shutil.copytree(ROOT / "analysis" / "reference" / "h100-devices", folder / "before")
 
 
 def run(step: Step, latest: list[str]) -> None:
@@ -142,7 +150,7 @@ def run(step: Step, latest: list[str]) -> None:
         done = subprocess.run(words, env=os.environ | {"PYTHONPATH": PYTHONPATH}, text=True, check=False)
         assert done.returncode == 0, step
     elif step.kind == "yaml":
-        Path("block.yaml").write_text(step.text)
+        Path("block.yaml").write_text(step.text if "grids:" in step.text else f"{step.text}{GRIDS}")
         done = lmsweep("plan", "block.yaml", *(["--for", "H100"] if "device: cuda" in step.text else []))
         assert done.returncode == 0, f"{step}\n{done.stderr}"
     elif not step.text.startswith("lmsweep "):
@@ -153,7 +161,8 @@ def run(step: Step, latest: list[str]) -> None:
                 edited.write("# edited\n")
             assert lmsweep(*latest).returncode == 0
         done = answer_here(verb, *words)
-        expected = (0, 1) if verb == "audit" else (0,)  # 1: a claim that cannot be true
+        # 1: a claim that cannot be true, or a difference that is to fail
+        expected = (0, 1) if verb == "audit" or "--fail-on" in words else (0,)
         assert done.returncode in expected, f"{step}\n{done.stdout}{done.stderr}"
     else:
         if verb == "run":
