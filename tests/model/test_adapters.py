@@ -12,8 +12,10 @@ from lmsweep.trials.model import adapted_layers
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.flop_count import count_flops
+from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.without_device.step_run import record
-from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.results.record import records_of
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from tests.support.made_up_results import Attempts, config, samples
 from tests.support.whole_steps import flops_by_phase
 
@@ -99,6 +101,14 @@ def test_gradients_are_those_of_merged_weights_in_float64(adapter, checkpointing
             expected[magnitude] = (whole * sums[name]).sum(1) / sums[name].norm(dim=1)
         for weight, gradient in expected.items():
             torch.testing.assert_close(weight.grad.double(), gradient, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_memory_counts_none_of_what_packages_keep_at_their_import(runner, environment):
+    asked = TrialConfig(**TINY, adapter="lora", adapter_args=ARGUMENTS)
+    rows = runner.run(Trial(config=asked, workloads=("memory",), sweep="s"), fallback=environment)
+    (peak,) = (one.samples for one in records_of(rows) if (one.phase, one.metric) == ("step", "peak_tensors"))
+    assert {*peak} == {predict(asked).peak}
 
 
 def test_autocast_trains_adapters_in_float32_beside_weights_in_bfloat16():

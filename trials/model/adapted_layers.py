@@ -18,6 +18,13 @@ from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS, AdapterArguments
 
 
+def import_adapters(config: TrialConfig) -> None:
+    """Import what the configuration's adapter needs, if it is there. Call it before memory is counted: what packages
+    keep at their import is no part of a step."""
+    if config.adapter != "none" and find_spec("peft"):
+        import_module("peft")
+
+
 def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, formats: MathMode) -> None:
     """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT.
     Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError without a package."""

@@ -25,6 +25,7 @@ from lmsweep.trials.memory.rows import (
 from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.storage_tracker import storage_key
 from lmsweep.trials.memory.usage import Usage
+from lmsweep.trials.model.adapted_layers import import_adapters
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.users.users_step import FUNCTION_PHASE, UsersStep
@@ -49,6 +50,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     is_recorded = config.step is None and not config.varies
     if config.step is None:
         bench.clear()  # leftovers of an earlier workload would count
+    import_adapters(config)
     resident_before = resident_bytes()
     meter = meter_for(config)
     sources = Sources.of(bench.code, is_hugging_face=config.is_hugging_face)

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import chain
 
 import torch
@@ -20,6 +18,7 @@ from lmsweep.trials.distributed.ranks.process_group import Mean
 from lmsweep.trials.lengths.batches import batches
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
+from lmsweep.trials.model.adapted_layers import import_adapters
 from lmsweep.trials.model.host_copies import part_of
 from lmsweep.trials.model.optimizer import OptimizerOfCopies
 from lmsweep.trials.model.precision_modes import MathMode
@@ -89,8 +88,7 @@ class TimedRank(WatchedRank, ComparedStep):
         """What this rank holds once everything is built; None if unknown."""
 
     def build_model(self) -> None:
-        if self.config.adapter != "none" and find_spec("peft"):
-            import_module("peft")  # what the packages that it imports keep is no part of a step
+        import_adapters(self.config)
         with self.memory_watch or nullcontext():
             super().build_model()
         if self.memory_watch and self.after_init is None:

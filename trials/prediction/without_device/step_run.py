@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from importlib import import_module
 from importlib.util import find_spec
 
 import torch
@@ -16,6 +15,7 @@ from torch.nn import Module
 
 from lmsweep.trials.machine.torch_private import replaced, unset_random_weights
 from lmsweep.trials.memory.storage_tracker import StorageTracker
+from lmsweep.trials.model.adapted_layers import import_adapters
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
@@ -74,8 +74,8 @@ def step_run(config: TrialConfig) -> StepRun:
 def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True) -> StepRun:
     """Run a step. repeats: copy an iteration that leaves nothing behind instead of running it again."""
     memory = None
-    if config.adapter != "none" and ADAPTERS[config.adapter].magnitudes and find_spec("peft"):
-        import_module("peft")  # its import would count as part of the step
+    if config.adapter != "none" and ADAPTERS[config.adapter].magnitudes:  # the others have stand-ins
+        import_adapters(config)
     if config.compile != "none":
         memory = graph_memory(traced_graph(graph_config(config)), block=block_of(config))
     with _device(config, rank) as (tracker, fake):
