@@ -2,6 +2,7 @@
 
 from functools import cache
 from itertools import islice
+from math import ceil
 
 from lmsweep.trials.lengths.batches import Batch, batches
 from lmsweep.trials.spec.config import TrialConfig
@@ -38,7 +39,7 @@ def _needed_graphs(config: TrialConfig) -> int:
 def _of_graph(config: TrialConfig, batch: Batch) -> tuple[int, ...]:
     """What a graph without dynamic shapes takes for constant."""
     documents = len(batch.document_lengths) if config.attention == "varlen" else 0
-    return *batch.shape, -(-documents // CU_SEQLENS_MULTIPLE)
+    return *batch.shape, ceil(documents / CU_SEQLENS_MULTIPLE)  # which cu_seqlens is padded to
 
 
 def _of_dynamic_graph(config: TrialConfig, batch: Batch) -> tuple[bool, ...]:

@@ -19,7 +19,8 @@ class HostEvent(NamedTuple):
     call: int = 0
     """Number that a driver call shares with the device event that it launched; 0 for none."""
     sequence: int = -1
-    """Number of the autograd node that an operator creates or executes, on the thread that created it; -1 for none."""
+    """Number of the autograd node that an operator creates or executes, unique within the thread that created the node;
+    -1 for none."""
     forward_thread: int = 0
     """For an operator of backward: the thread that created its autograd node; else 0."""
 

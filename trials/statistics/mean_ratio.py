@@ -36,10 +36,12 @@ def mean_ratio(distances: Floats, halves: Floats, machines: float) -> MeanRatio:
     one machine. It was estimated from few machines, so its share of the interval is that of Student's t.
     """
     n, mean = len(distances), float(np.mean(distances))
-    half = float(np.hypot(np.sqrt((halves**2).sum()) / n, reach(np.array(MOST_FREEDOM)) * machines))
-    errors, rest = halves[halves > 0] / NORMAL, (distances - mean)[halves > 0]
-    excess = float(np.nan_to_num(((rest / errors) ** 2).sum()))  # chi-squared if all cells are equal
-    differ = len(rest) > 1 and bool(chdtrc(len(rest) - 1, excess) < SURELY)
+    of_cells = np.sqrt((halves**2).sum()) / n
+    half = float(np.hypot(of_cells, reach(np.array(MOST_FREEDOM)) * machines))
+    inexact = halves > 0
+    standard = (distances - mean)[inexact] / (halves[inexact] / NORMAL)
+    excess = float(np.nan_to_num((standard**2).sum()))  # chi-squared if all cells are equal
+    differ = len(standard) > 1 and bool(chdtrc(len(standard) - 1, excess) < SURELY)
     return MeanRatio(ratio_of(mean), low=ratio_of(mean - half), high=ratio_of(mean + half), differ=differ)
 
 

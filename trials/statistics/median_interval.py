@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 _RHO = np.array([*np.linspace(0, 0.9, 10), 0.97])[:, None]
 _PRIOR = np.array([2.5, *[1.0] * 10])[:, None]
-"""Unnormalised prior of each rho: a fifth for independence (rho 0), the rest spread evenly."""
+"""Unnormalised prior of each rho: 2.5 / 12.5, a fifth, for independence (rho 0), the rest spread evenly."""
 
 
 class Intervals(NamedTuple):
@@ -81,7 +81,8 @@ def correlation(samples: Floats) -> Correlation:
     neighbours = (scores[:, 1:] * scores[:, :-1]).sum(axis=1)
     both_ends = scores[:, 0] + scores[:, -1]
     # Generalised least squares of a constant mean, with the inverse R of an AR(1) correlation matrix, which is
-    # tridiagonal. information: 1'R1, weighted: 1'Rx; residual: the weighted sum of squares, in row 0 that of rho 0.
+    # tridiagonal. information: 1'R1, weighted: 1'Rx; residual: x'Rx - (1'Rx)^2 / 1'R1, in row 0 that of rho 0. The
+    # determinant of R is (1 - rho^2)^-(n - 1), the marginal likelihood |R|^(1/2) residual^(-(n-1)/2) (1'R1)^(-1/2).
     information = ((1 - _RHO) * n + 2 * _RHO) / (1 + _RHO)
     weighted = ((1 - _RHO) * scores.sum(axis=1) + _RHO * both_ends) / (1 + _RHO)
     residual = (squares * (1 + _RHO**2) - _RHO**2 * at_ends - 2 * _RHO * neighbours) / (1 - _RHO**2)
@@ -107,13 +108,13 @@ def widest_likely(chances: Floats, errors: Floats, freedom: int) -> Floats:
     """
     # Interpolate Student's t in a table: evaluating it would take most of the time of loading a large store.
     places = np.linspace(0, 40, 4001)
-    inside = 2 * stdtr(freedom, places) - 1
+    probability_within = 2 * stdtr(freedom, places) - 1
     independent = float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
     low, high = errors.min(axis=0) * independent, errors.max(axis=0) * independent
     with np.errstate(divide="ignore", invalid="ignore"):
         for _ in range(12):  # bisection, to 1/4096 of the range
             middle = (low + high) / 2
-            enough = (chances * np.interp(middle / errors, places, inside)).sum(axis=0) >= CONFIDENCE
+            enough = (chances * np.interp(middle / errors, places, probability_within)).sum(axis=0) >= CONFIDENCE
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     ratio: Floats = high / independent
     return ratio
@@ -143,7 +144,8 @@ def intervals(samples: Floats) -> Intervals:
         found = correlation(samples)
         chances = found.chances()
         factor = np.maximum(widest_likely(chances, found.error, n - 1), 1)
-        # The distance from the median grows in normal scores, so what the noise looks like does not matter.
+        # The distance from the median grows in normal scores, so what the noise looks like does not matter. The score
+        # of the low end is negative: times a factor above 1, it lies further out, at a smaller depth.
         score = _scores(_depth(n), n) * factor
         median, low, high = _between(ordered, ndtr(score) * (n + 0.25) - 0.625)  # back to ranks
         known = constant | (effective_size(chances, n) >= LEAST_EFFECTIVE_SIZE)
@@ -177,28 +179,29 @@ def effective_size_of(series: Sequence[float]) -> float:
 
 
 def _between(ordered: Floats, depth: Floats) -> Intervals:
-    """The medians, and the order statistics at these interpolated depths from each end of the sorted rows."""
+    """The medians, and the order statistics at these depths from each end of the sorted rows: at depth 1.5, both ends
+    lie half way from the second sample inwards to the third."""
     n = ordered.shape[1]
     places = np.clip(depth, 0, (n - 1) / 2)
-    rank = places.astype(np.int64)
-    part, rows, next_rank = places - rank, np.arange(len(ordered)), np.minimum(rank + 1, n - 1)
-    low, high = ordered[rows, rank], ordered[rows, n - 1 - rank]
-    low = low + part * (ordered[rows, next_rank] - low)
-    high = high + part * (ordered[rows, n - 1 - next_rank] - high)
+    outer = places.astype(np.int64)
+    part, rows, inner = places - outer, np.arange(len(ordered)), np.minimum(outer + 1, n - 1)
+    low, high = ordered[rows, outer], ordered[rows, n - 1 - outer]
+    low = low + part * (ordered[rows, inner] - low)
+    high = high + part * (ordered[rows, n - 1 - inner] - high)
     # Halved first: two of the largest numbers have no sum.
     return Intervals(ordered[:, (n - 1) // 2] / 2 + ordered[:, n // 2] / 2, low, high)
 
 
 def _depth(n: int) -> float:
     """Return how many order statistics lie outside the interval at each end, with a fraction between two of them."""
-    missed = 2 * bdtr(np.arange(n // 2), n, 0.5)  # [k]: how often ranks k + 1 to n - k, from 1, miss the median
-    if n < FEWEST or missed[0] > 1 - CONFIDENCE:
+    if n < FEWEST:
         return 0.0
-    last = int(np.searchsorted(missed, 1 - CONFIDENCE, side="right")) - 1
-    covered, less = 1 - missed[last], 1 - missed[last + 1]
-    # How far from one rank to the next, by Hettmansperger and Sheather; `rank` is that of the lower end, from 1.
-    share, rank = (covered - CONFIDENCE) / (covered - less), last + 1
-    return last + float((n - rank) * share / (rank + (n - 2 * rank) * share))
+    covered = 1 - 2 * bdtr(np.arange(n // 2), n, 0.5)  # [k]: how often the median lies within, k left out at each end
+    outside = int(np.flatnonzero(covered >= CONFIDENCE)[-1])  # the most that may lie outside
+    # How far to the next order statistic, by Hettmansperger and Sheather; `rank` is that of the lower end, from 1.
+    share = (covered[outside] - CONFIDENCE) / (covered[outside] - covered[outside + 1])
+    rank = outside + 1
+    return outside + float((n - rank) * share / (rank + (n - 2 * rank) * share))
 
 
 def ranks(samples: Floats) -> Floats:
@@ -207,6 +210,7 @@ def ranks(samples: Floats) -> Floats:
     order = np.argsort(samples, axis=1)
     ordered = np.take_along_axis(samples, order, axis=1)
     places = np.arange(n)
+    # Ties are a run in `ordered`. `first` and `last`: the places of the ends of the run in which each sample lies.
     starts = np.ones((rows, n), dtype=bool)
     starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     ends = np.ones((rows, n), dtype=bool)

@@ -59,7 +59,8 @@ def correlation_of_neighbours(samples: Floats) -> Floats:
     centred = steps - steps.mean(axis=1, keepdims=True)
     variance = (centred**2).sum(axis=1)
     covariance = (centred[:, 1:] * centred[:, :-1]).sum(axis=1)
-    # Neighbouring differences of an AR(1) process correlate by (rho - 1) / 2: -0.5 without autocorrelation.
+    # Neighbouring differences of an AR(1) process correlate by c = (rho - 1) / 2: -0.5 without autocorrelation. So rho
+    # is 1 + 2c.
     of_steps = np.divide(covariance, variance, out=np.full_like(variance, -0.5), where=variance > 0)
     rho: Floats = np.clip(1 + 2 * of_steps, 0, 0.9)  # nearer to 1, no trend would be found
     return rho
@@ -94,7 +95,8 @@ def have_levels(samples: Floats) -> NDArray[np.bool_]:
     found = _have_levels(samples, fewest=max(FEWEST_FOR_LEVELS, n // 20), extra=1.0, changes=0.35)
     blocks = n // BLOCK
     if blocks >= FEWEST_BLOCKS:
-        medians = np.median(samples[:, n - blocks * BLOCK :].reshape(rows, blocks, BLOCK), axis=2)
+        in_blocks = samples[:, n - blocks * BLOCK :]  # without the first that fill no block
+        medians = np.median(in_blocks.reshape(rows, blocks, BLOCK), axis=2)
         found |= _have_levels(medians, fewest=2, extra=0.7, changes=0.5)
     return found
 
@@ -109,16 +111,16 @@ def _have_levels(samples: Floats, *, fewest: int, extra: float, changes: float) 
     sums, below = ordered.cumsum(axis=1), np.arange(1, n)
     low, high = sums[:, :-1] / below, (sums[:, -1:] - sums[:, :-1]) / (n - below)  # means on both sides of each split
     explained = below * (n - below) * (high - low) ** 2 / n
-    split = explained.argmax(axis=1)[:, None]
+    split = explained.argmax(axis=1)[:, None]  # where the largest sample of the lower level stands
     step, between = (np.take_along_axis(of, split, axis=1)[:, 0] for of in (high - low, explained))
     total = ((samples - samples.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     upper = samples > np.take_along_axis(ordered, split, axis=1)
     count = upper.sum(axis=1)
-    by_chance = 2 * count * (n - count) / n
+    expected_changes = 2 * count * (n - count) / n  # of independent samples
     found: NDArray[np.bool_] = (
         (between > (2 / np.pi + extra / np.sqrt(n)) * total)
         & (np.minimum(count, n - count) >= fewest)
-        & ((upper[:, 1:] != upper[:, :-1]).sum(axis=1) < changes * by_chance)
+        & ((upper[:, 1:] != upper[:, :-1]).sum(axis=1) < changes * expected_changes)
         & (step > LEAST_STEP * np.abs(np.median(samples, axis=1)))
     )
     return found

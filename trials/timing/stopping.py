@@ -54,17 +54,13 @@ def repeat(
     """Call `take` `steps` times, or with `auto` until `enough`; return its results and whether no limit ended it.
     `limit` applies to `auto` only. `max_seconds` replaces its seconds and applies to a fixed number of steps too.
     Limits are checked after each call, so there is at least one result unless `steps` is 0."""
-    if steps != "auto":
-        number = steps
-        limit = Limit(iterations=steps, seconds=math.inf)
-
-        def enough(taken: list[Taken]) -> bool:
-            return len(taken) == number
-
-    deadline = time.monotonic() + (limit.seconds if max_seconds is None else max_seconds)
-    taken: list[Taken] = []
-    while steps != 0 and not (taken and enough(taken)):
-        if len(taken) == limit.iterations or (taken and time.monotonic() >= deadline):
+    if steps == 0:
+        return [], True
+    most, seconds = (limit.iterations, limit.seconds) if steps == "auto" else (steps, math.inf)
+    deadline = time.monotonic() + (seconds if max_seconds is None else max_seconds)
+    taken = [take()]
+    while not (enough(taken) if steps == "auto" else len(taken) == steps):
+        if len(taken) == most or time.monotonic() >= deadline:
             return taken, False
         taken.append(take())
     return taken, True
@@ -77,7 +73,8 @@ def is_steady(seconds: Sequence[float], disturbances: Sequence[int]) -> bool:
     retries)."""
     if len(seconds) < 2 * WINDOW or len(seconds) % WINDOW:
         return False
-    if disturbances[-1] != disturbances[-1 - 2 * WINDOW]:
+    count_before_windows = disturbances[-1 - 2 * WINDOW]
+    if disturbances[-1] != count_before_windows:
         return False
     before, last = median(seconds[-2 * WINDOW : -WINDOW]), median(seconds[-WINDOW:])
     return abs(last - before) < STEADY * before
