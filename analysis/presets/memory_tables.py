@@ -26,10 +26,10 @@ _WHOLES = ("step.peak_allocated", "step.peak_tensors")
 
 def _without_resident_if_known(frame: pd.DataFrame) -> pd.DataFrame:
     """Leave out peaks of processes if each trial that succeeded has that of an allocator or of all tensors."""
-    numbers = frame[frame["median"].notna()]
-    with_whole = numbers["measurement_id"][("step." + numbers["metric"]).isin(_WHOLES)]
-    succeeded = frame["measurement_id"][frame["metric"].notna()]  # a failure has none
-    return frame[frame["metric"] != "peak_resident"] if {*succeeded} <= {*with_whole} else frame
+    is_whole = ("step." + frame["metric"]).isin(_WHOLES) & frame["median"].notna()
+    trials_with_whole = {*frame["measurement_id"][is_whole]}
+    succeeded = {*frame["measurement_id"][frame["metric"].notna()]}  # a failure has none
+    return frame[frame["metric"] != "peak_resident"] if succeeded <= trials_with_whole else frame
 
 
 peaks = Pivot(
@@ -100,7 +100,8 @@ def parameters(results: Results) -> Listing:
     sizes = {name: models[name].astype("int64") for name in _DIMENSIONS}
     terms = size_terms(models)
     count = pd.Series(parameter_count(**terms)).astype("int64")
-    of_scores = 4 * terms["num_layers"] * terms["query_width"]  # FLOPs of a context of one token
+    # Scores and their product with the values, of one key: two products of 2 FLOPs for each element.
+    of_scores = 4 * terms["num_layers"] * terms["query_width"]
     per_token = pd.Series(forward_flops(**terms, context_length=1, batch_size=1) - of_scores).astype("int64")
     lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]}).assign(
         parameters=count,

@@ -15,7 +15,8 @@ HALF_STRIP = 5
 LEAST_REACH = 0.2
 """Smallest difference that the half of a strip stands for, so that differences of a few per cent look small."""
 
-_EIGHTHS = " ▏▎▍▌▋▊▉"
+_EIGHTHS = ("", *"▏▎▍▌▋▊▉")
+"""The end of a bar, by the eighths of a character that it fills."""
 
 
 def bar_charts(table: Table) -> list[Listing]:
@@ -34,21 +35,23 @@ def bar_charts(table: Table) -> list[Listing]:
 
 def _bar(share: float) -> str:
     eighths = round(share * LONGEST_BAR * 8)
-    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
 
 
 def strips(lows: Floats, middles: Floats, highs: Floats) -> list[str]:
-    """Return each interval as a strip around 0, `·····│·─●─·`: no end that is NaN, and none without a middle."""
+    """Return each interval as a strip around 0, `·····│·─●─·`; empty if its middle is NaN. An end that is NaN is where
+    the middle is. All strips have one scale."""
     reach = max(float(np.nanmax(np.abs(middles), initial=0.0)), LEAST_REACH)
-    found = []
-    for ends in zip(lows, middles, highs, strict=True):
-        if np.isnan(ends[1]):
-            found.append("")
-            continue
-        known = np.clip(np.nan_to_num(ends, nan=ends[1]) / reach, -1.0, 1.0)
-        low, middle, high = (round(HALF_STRIP * (1 + one)) for one in known)
-        cells = ["─" if low <= place <= high else "·" for place in range(2 * HALF_STRIP + 1)]
-        cells[HALF_STRIP] = "┼" if low <= HALF_STRIP <= high else "│"
-        cells[middle] = "●"
-        found.append("".join(cells))
-    return found
+    return [
+        "" if np.isnan(middle) else _strip(*(middle if np.isnan(end) else end for end in (low, middle, high)), reach)
+        for low, middle, high in zip(lows, middles, highs, strict=True)
+    ]
+
+
+def _strip(low: float, middle: float, high: float, reach: float) -> str:
+    """Draw an interval on an axis from -reach to reach. What lies beyond is drawn at its end."""
+    first, dot, last = (round(HALF_STRIP * (1 + np.clip(one / reach, -1.0, 1.0))) for one in (low, middle, high))
+    cells = ["─" if first <= place <= last else "·" for place in range(2 * HALF_STRIP + 1)]
+    cells[HALF_STRIP] = "┼" if first <= HALF_STRIP <= last else "│"  # 0, unless the middle is there
+    cells[dot] = "●"
+    return "".join(cells)

@@ -16,19 +16,20 @@ MOST_DECIMALS = 25  # more than four digits of SMALLEST need
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
     """Return the largest unit in which the median of the values is at least 1; zeros and NaNs are ignored."""
-    units = printed_units(stored_unit)
+    smallest_first = printed_units(stored_unit)
     known = [abs(value) for value in values if value and not math.isnan(value)]
     if not known:
-        return units[-1]  # no number needs one
+        return smallest_first[-1]  # no number needs one
     middle = median_low(known)
-    return max((unit for unit in units if middle >= unit.size), key=lambda unit: unit.size, default=units[0])
+    small_enough = [unit for unit in smallest_first if unit.size <= middle]
+    return small_enough[-1] if small_enough else smallest_first[0]
 
 
 def number_text(value: float) -> str:
     """Return any number without an interval: four significant digits, integers in full, an exponent below 0.0001."""
     if not math.isfinite(value) or abs(value) >= LARGEST:
         return f"{value:.3e}"
-    if math.isclose(value, round(value), rel_tol=1e-12):  # the last digits are those of the order of a sum
+    if math.isclose(value, round(value), rel_tol=1e-12):  # a sum in another order differs in its last digits
         return f"{value:.0f}"
     if abs(value) < 1e-4:
         return f"{value:.3e}"
@@ -53,8 +54,8 @@ def p_text(p: float) -> str:
 def interval_texts(median: float, low: float, high: float) -> tuple[str, str | None]:
     """Return the median and its interval as texts, `53` and `[41, 117]`; no interval if it is unknown or has no width.
 
-    All end at the same digit: the first of half the interval's width, or the second if the first is 1. But the median
-    has at least two digits.
+    All end at the same digit: the first of half the interval's width, or the second if the first is 1. With a half
+    width of 4.5 there are no decimals, with 1.3 there is one. But the median has at least two digits.
     """
     distance = (high - low) / 2
     if not math.isfinite(low) or not math.isfinite(high) or distance == 0:

@@ -1,7 +1,6 @@
 """Pivots results into wide tables: which keys are rows and columns, and which values the cells show."""
 
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -40,9 +39,9 @@ CONDITIONS = (
 its dimensions, the device and the version of torch for the rest of the environment."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
-    name: leaders
+    name: tuple(leader for leader in determined_by(name) if leader in CONDITIONS)
     for name in ("device", *DIMENSIONS, *ENVIRONMENT_FIELDS, "code")
-    if name not in CONDITIONS and (leaders := tuple(one for one in determined_by(name) if one in CONDITIONS))
+    if name not in CONDITIONS
 }
 """Key -> the keys of CONDITIONS that determine it. It is shown only if results that agree in these differ in it."""
 
@@ -92,10 +91,11 @@ class Table:
 
         The index has the row keys, the columns have the column keys and the value.
         """
-        by_row = self.cells.groupby(level="row")[self.rows].head(1)  # cells are sorted by row
-        by_column = self.cells.groupby(level="column")[[*self.cols, "value"]].head(1).sort_index(level="column")
-        index, columns = pd.MultiIndex.from_frame(by_row), pd.MultiIndex.from_frame(by_column)
-        return self.cells[name].unstack(fill_value=empty).set_axis(index).set_axis(columns, axis="columns")
+        by_place = self.cells[name].unstack(fill_value=empty)  # its rows and columns are sorted by place
+        keys_of_rows = self.cells[self.rows].groupby(level="row").nth(0).sort_index(level="row")
+        keys_of_columns = self.cells[[*self.cols, "value"]].groupby(level="column").nth(0).sort_index(level="column")
+        by_keys = by_place.set_axis(pd.MultiIndex.from_frame(keys_of_rows))
+        return by_keys.set_axis(pd.MultiIndex.from_frame(keys_of_columns), axis="columns")
 
 
 def pivot(
@@ -130,10 +130,10 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
 
     Raises RequestError if a cell would hold more than one result.
     """
-    places = [_places(cells, rows), _places(cells, [*cols, "value"], values)]
-    _check_unambiguous(cells, places[0] * len(cells) + places[1], [*rows, *cols, "value"])
+    row, column = _places(cells, rows), _places(cells, [*cols, "value"], values)
+    _check_unambiguous(cells, row * len(cells) + column, [*rows, *cols, "value"])  # one number for both
     return Table(
-        cells=cells.set_axis(pd.MultiIndex.from_arrays(places, names=["row", "column"])).sort_index(),
+        cells=cells.set_axis(pd.MultiIndex.from_arrays([row, column], names=["row", "column"])).sort_index(),
         rows=rows,
         cols=cols,
         units={value: unit_of(cells, value) for value in values},
@@ -219,22 +219,17 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     """
     names = dict.fromkeys(name for name in (*CONDITIONS, *distinguishing_columns(cells)) if name not in shown)
     several = varying(cells, [*names, *CONDITIONS])
-    codes = cache(lambda name: pd.factorize(cells[name].array, use_na_sentinel=False)[0].tolist())
 
-    def combinations(keys: list[str]) -> int:
-        return len({*zip(*map(codes, keys), strict=True)})
+    def is_determined(name: str) -> bool:
+        """Return whether results that agree in the keys which determine this one agree in it, too."""
+        leaders = [*FOLLOWS.get(name, ())]
+        if name in OF_STEP and cells[name].isna().any():  # null: the user's model determines it
+            leaders.append("model")
+        leaders = [leader for leader in leaders if leader in several]
+        combinations, of_leaders = (len(cells[keys].drop_duplicates()) for keys in ([*leaders, name], leaders))
+        return bool(leaders) and combinations == of_leaders
 
-    def leaders_of(name: str) -> list[str]:
-        """Return the keys that determine this one, without those that have the same value in all results."""
-        by_users_code = name in OF_STEP and cells[name].isna().any()  # null: unknown
-        return [one for one in (*FOLLOWS.get(name, ()), *(["model"] if by_users_code else ())) if one in several]
-
-    def differs_within(name: str, leaders: list[str]) -> bool:
-        """Return whether results that agree in all leaders differ in this key."""
-        return combinations([*leaders, name]) > combinations(leaders)
-
-    varied = [name for name in names if name in several]
-    return [name for name in varied if not (leaders := leaders_of(name)) or differs_within(name, leaders)]
+    return [name for name in names if name in several and not is_determined(name)]
 
 
 def _few(words: list[str]) -> str:
@@ -250,7 +245,7 @@ def keys_read(workload: str) -> tuple[str, ...]:
 
 def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
     """Return `Table.conditions` of these cells; keys: the rows and columns of the table."""
-    unread = set(READ_BY_SOME).difference(*map(keys_read, cells["workload"].unique()))
+    unread = set(READ_BY_SOME).difference(*map(keys_read, cells["workload"].unique()))  # by any of these workloads
     several = varying(cells, CONDITIONS)
     constant = [name for name in CONDITIONS if name not in keys and len(cells) and name not in several]
     conditions = {name: label(cells[name].iloc[0]) for name in constant if name not in unread}
@@ -290,7 +285,9 @@ def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: lis
     cell = ", ".join(f"{name} {label(example[name].iloc[0])}" for name in keys)
     if not differing:
         raise RequestError(f"the cell of {cell} holds {len(example)} attempts of one measurement; choose an attempt_id")
-    missing: list[str] = []  # keys that would separate the results, conditions first
+    # The keys that would separate the results, conditions first: those that still differ among results which agree in
+    # the keys chosen before.
+    missing: list[str] = []
     for name in sorted(differing, key=lambda name: name not in CONDITIONS):
         if crowd.groupby([places[crowded], *missing], dropna=False)[name].nunique(dropna=False).max() > 1:
             missing.append(name)
