@@ -28,7 +28,7 @@ MOST_UNSURE = 4.0
 UNSURE = "not known to within a factor of two"
 
 LEAST_IN_PER_CENT, MOST_IN_PER_CENT = 0.5025, 1.995
-"""Gains of times between these are in per cent; rounded, they are 50 % slower and 100 % faster."""
+"""Gains of times between these are in per cent: 49.75 % slower and 99.5 % faster, which round to 50 and 100."""
 
 Form = Literal["sentence", "gain", "badge", "clocks", "table"]
 
@@ -69,7 +69,7 @@ class Gain(NamedTuple):
 
 
 def decimals(width: float) -> int:
-    """Return the digits after the point that an interval of this width justifies: at most two."""
+    """Return the digits after the point that an interval of this width justifies, at most two: of 4 none."""
     return int(np.clip(-np.floor(np.log10(width / 2)), 0, 2)) if width > 0 else 2
 
 
@@ -135,7 +135,7 @@ class Claim:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the GPU surely needs another time, but steps do not show it, because the host limits them."""
+        """Whether a clear verdict is the GPU's alone: steps do not show it, because the host limits most cells."""
         return self.clock == "device" and self.scope.one_host and 2 * self.scope.limited > self.scope.cells
 
     @property
@@ -157,7 +157,7 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
     beside = Gain(np.nan)
     if timed and one_host and "device_verdict" in cells:
         mean, clock, beside = _by_deciding_clock(cells)
-    elif of_device.any():  # between machines the cells without device times do not count
+    elif of_device.any():  # between machines device times decide, and the cells without them do not count
         mean, clock = _mean_of(cells, cells[of_device], one_host=one_host, timed=True), "device"
         beside = _mean_by_wall(cells[of_device])
     else:
@@ -193,13 +193,17 @@ class _Mean(NamedTuple):
 
 def _by_deciding_clock(cells: pd.DataFrame) -> tuple[_Mean, Clock, Gain]:
     """Return the mean by the clock that decides on one host, which clock that is, and the gain by the other."""
-    by_clock = ({name: cells[f"{clock}_{name}"] for name in CLAIMED} for clock in CLOCKS)
-    wall, device = (_mean_of(cells.assign(**columns), one_host=True, timed=True) for columns in by_clock)
+    wall, device = _mean_by(cells, "wall"), _mean_by(cells, "device")
     # Too few cells differ by wall time, but their mean may. If device times are the same, a slow host may be why.
     if wall.verdict == "unknown" and device.verdict != "same" and (wall.gain.low > 1 or wall.gain.high < 1):
         wall = wall._replace(verdict="better" if wall.gain.low > 1 else "worse")
     decides = deciding(wall.verdict, device.verdict)
     return (wall, decides, device.gain) if decides == "wall" else (device, decides, wall.gain)
+
+
+def _mean_by(cells: pd.DataFrame, clock: Clock) -> _Mean:
+    """Return the mean by one clock, whose columns are `wall_ratio`, `wall_verdict` and so on."""
+    return _mean_of(cells.assign(**{name: cells[f"{clock}_{name}"] for name in CLAIMED}), one_host=True, timed=True)
 
 
 def _mean_by_wall(cells: pd.DataFrame) -> Gain:
@@ -216,7 +220,7 @@ def _mean_of(cells: pd.DataFrame, averaged: pd.DataFrame | None = None, *, one_h
     counts, gain, ends = Counter(cells["verdict"]), Gain(np.nan), None
     if len(averaged):
         logs, halves = np.log(averaged["ratio"].to_numpy(float)), averaged["half"].to_numpy(float)
-        logs = -logs if timed else logs
+        logs = -logs if timed else logs  # half the time is twice as fast; an amount is how many times as much
         # Two machines of one kind differ, too: by this standard deviation each, so their ratio by sqrt(2) times it.
         machines = 0.0 if one_host else 2**0.5 * float(averaged["kind"].map(BETWEEN_MACHINES).fillna(0.0).mean())
         mean = mean_ratio(logs, halves, machines)
@@ -229,14 +233,15 @@ def _verdict(counts: Counter[str], interval: tuple[float, float], *, timed: bool
     """Return the verdict of all cells. better: some are better, none is worse, and the mean surely is better; likewise
     worse. mixed: cells disagree, or most differ but the mean may not. Where it has no interval, most cells decide."""
     better, worse = (sum(counts[word] for word in words) for words in (BETTER, WORSE))
-    low, high = interval
-    gains, loses = (low > 1, high < 1) if timed else (high < 1, low > 1)
     if better and worse:
         return "mixed"
-    if (better and gains) or (worse and loses):
+    low, high = interval
+    gains, loses = (low > 1, high < 1) if timed else (high < 1, low > 1)
+    most_differ = better + worse > counts.total() / 2
+    if (better and gains) or (worse and loses) or (most_differ and np.isnan(low)):
         return "better" if better else "worse"
-    if better + worse > counts.total() / 2:
-        return ("better" if better else "worse") if np.isnan(low) else "mixed"
+    if most_differ:
+        return "mixed"
     return "same" if counts["same"] > counts.total() / 2 and not better + worse else "unknown"
 
 
@@ -267,7 +272,7 @@ def _clear_words(claim: Claim, form: Form) -> str:
 
 
 def _undecided_words(claim: Claim, form: Form) -> str:
-    undecided = _undecided(claim) or UNSURE
+    undecided = _undecided(claim) or UNSURE  # one side is better, but nobody knows by how much
     if form == "gain":
         return undecided
     if claim.verdict == "same":
@@ -279,9 +284,15 @@ def _undecided_words(claim: Claim, form: Form) -> str:
 
 def _undecided(claim: Claim) -> str:
     """Return the words of a verdict that names no better side; empty if one side is better."""
-    if claim.verdict == "same":
-        return f"no difference above {100 * claim.scope.same:.2g} %"
-    return count_words(claim) if claim.verdict == "mixed" else "cannot tell" if claim.verdict == "unknown" else ""
+    match claim.verdict:
+        case "same":
+            return f"no difference above {100 * claim.scope.same:.2g} %"
+        case "mixed":
+            return count_words(claim)
+        case "unknown":
+            return "cannot tell"
+        case "better" | "worse":
+            return ""
 
 
 def _in_table(claim: Claim) -> str:

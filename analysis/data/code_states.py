@@ -34,12 +34,13 @@ def with_code_states(frame: pd.DataFrame) -> pd.DataFrame:
     own = digests.notna()
     if own.any():
         # Results with the same references to the user's code are a family, whose states are ordered by age.
-        references = [frame.loc[own, name].where(frame.loc[own, name].map(is_reference), "") for name in REFERENCES]
-        family = pd.concat(references, axis=1).groupby(list(REFERENCES), sort=False).ngroup()
+        names = frame.loc[own, list(REFERENCES)]
+        references = names.where(names.map(is_reference), "")  # without names of lmsweep's own code
+        family = references.groupby(list(REFERENCES), sort=False).ngroup()
         measured = frame.loc[own, ["code_digest", "started_at"]].assign(family=family)
-        newest = measured.groupby(["family", "code_digest"], as_index=False)["started_at"].max()
-        newest["age"] = newest.groupby("family")["started_at"].rank(ascending=False, method="first").astype(int)
-        ages = measured.merge(newest, on=["family", "code_digest"], how="left")["age"].to_numpy()
+        newest = measured.groupby(["family", "code_digest"])["started_at"].max()  # a row for each state of a family
+        age_of_state = newest.groupby("family").rank(ascending=False, method="first").rename("age")
+        ages = measured.join(age_of_state, on=["family", "code_digest"])["age"]
         states[own] = np.select([ages == 1, ages == 2], [LATEST, PREVIOUS], digests[own].str[:SHOWN_DIGITS])
     return frame.assign(code=states)
 

@@ -99,7 +99,7 @@ def described(table: pa.Table) -> pd.DataFrame:
     has_users_code = frame["model_code"].notna() | frame["step"].notna()
     for name, default in _DEFAULTS.items():
         unknown = (has_users_code | is_published) if name in OF_STEP else is_published
-        frame[name] = frame[name].fillna(default).where(~unknown, frame[name])
+        frame[name] = frame[name].mask(frame[name].isna() & ~unknown, default)
     for name in AUTO_FIELDS:
         frame[name] = frame[name].astype(object).where(frame[name].notna() | is_published, "auto")
     frame["vocab_size"] = frame["vocab_size"].replace(0, pd.NA)  # what older versions stored for an unknown one
@@ -201,7 +201,8 @@ def _closed_form(
     )
     # Checkpointing computes blocks again, and never the output head.
     head = 2 * _tokens(**batch) * terms["d_model"] * terms["vocab_size"]
-    of_block = (other - head + attention * share) / terms["num_layers"]
+    blocks_without_scores = other - head
+    of_block = (blocks_without_scores + attention * share) / terms["num_layers"]
     return flops, np.where(is_attention, 0, backwards * _recomputed(frame, of_block, terms))
 
 
@@ -210,7 +211,7 @@ def _passes(frame: pd.DataFrame) -> tuple[Floats, Floats]:
     counts = (frame["metric"] == "time") & frame["workload"].isin(["attention", "timing"])
     phase = frame["phase"].where(counts)
     forwards = phase.map({"forward": 1, "backward": 0, "step": 1})
-    of_step = (frame["mode"].map(PASSES) > 1).astype(np.float64)  # more passes than that of forward
+    of_step = (frame["mode"].map(PASSES) > 1).astype(np.float64)  # a step has a backward pass if its mode has
     backwards = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", of_step)
     return numbers_of(forwards), numbers_of(backwards)
 
@@ -219,7 +220,7 @@ def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> Floats:
     context, documents = numbers_of(frame["context_length"]), _document_lengths(frame)
     window = np.fmin(numbers_of(frame["window"]), context)  # without one, the whole context
     causal = frame["causal"].to_numpy(dtype=np.float64)
-    window_share = np.nan_to_num(window / context, nan=1.0)
+    window_share = np.nan_to_num(window / context, nan=1.0)  # of an unknown context
     share: Floats = share_of_scores(convention, causal=causal, window=window_share) * np.ones(len(frame))
 
     def of_mask(length: int, document: int, is_causal: int, window: int) -> float:
@@ -238,7 +239,7 @@ def _recomputed(frame: pd.DataFrame, block: Floats, terms: dict[str, Floats]) ->
     layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
     words = frame["checkpointing"].fillna("none")
     of_rows = for_each_kind(lambda word, layers: checkpointing_of(word).recomputed(layers), words, layers)
-    again = Recomputed(*np.array(of_rows, dtype=np.float64).reshape(-1, 2).T)  # of arrays, an element a row
+    again = Recomputed(*np.array(of_rows, dtype=np.float64).reshape(-1, 2).T)  # each field an array over the rows
     flops: Floats = recomputed_flops(
         again,
         terms,
@@ -268,10 +269,9 @@ def _of_trials(frame: pd.DataFrame, metric: str) -> Floats:
 def _peaks(frame: pd.DataFrame) -> Floats:
     """Return the peak FLOP/s of each row's device in the arithmetic that was used; NaN if either is unknown."""
     evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype", "precision"]
-    kind_of_row = frame.groupby(evidence, dropna=False, sort=False).ngroup().to_numpy()
-    kinds = frame[evidence].iloc[np.unique(kind_of_row, return_index=True)[1]].astype(object)
-    peaks = [_peak(*kind) for kind in kinds.where(kinds.notna(), None).to_numpy()]
-    return np.array(peaks, dtype=np.float64)[kind_of_row]
+    known = frame[evidence].astype(object)
+    columns = known.where(known.notna(), None)
+    return np.array(for_each_kind(_peak, *(columns[name] for name in evidence)), dtype=np.float64)
 
 
 def _peak(

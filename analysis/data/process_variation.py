@@ -40,19 +40,18 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
     phase; the columns PROCESS_PHASE, metric, unit, median, device, world_size and flags.
     """
     metric = rows["metric"].astype(object).to_numpy()
-    group = rows.groupby(PROCESS_PHASE, sort=False, dropna=False).ngroup().to_numpy()  # a number for each phase
-    count = int(group.max(initial=-1)) + 1
-    flags = flag_tuples(rows["flags"])
+    number_of_phase = rows.groupby(PROCESS_PHASE, sort=False, dropna=False).ngroup().to_numpy()
+    flags = flag_tuples(rows["flags"]).to_list()
 
     def is_flagged(*wanted: Flag) -> NDArray[np.bool_]:
         """Return for each row whether any row of its phase has one of these flags."""
-        rows_with = [not set(wanted).isdisjoint(words) for words in flags]
-        return (np.bincount(group, weights=rows_with, minlength=count) > 0)[group]
+        rows_with = pd.Series([not set(wanted).isdisjoint(words) for words in flags], dtype=bool)
+        return rows_with.groupby(number_of_phase).transform("any").to_numpy(bool)
 
     def median_of(name: str) -> Floats:
-        medians, chosen = np.full(count, np.nan), metric == name
-        medians[group[chosen]] = rows["median"].to_numpy(float)[chosen]
-        return medians[group]
+        """Return for each row the median of this metric in its phase, NaN without: a phase has each metric once."""
+        medians = pd.Series(np.where(metric == name, rows["median"].to_numpy(float), np.nan))
+        return medians.groupby(number_of_phase).transform("last").to_numpy(float)
 
     with np.errstate(divide="ignore", invalid="ignore"):
         busy = median_of("device_time") / median_of("time")  # share of the time for which the device was busy
@@ -74,7 +73,7 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
         (waits | np.isin(metric, HOST_METRICS), "host"),
         (busy > BUSY, "wall"),
     ]
-    return np.select([holds for holds, _ in rules], [kind for _, kind in rules], "wall_waits")
+    return np.select([holds for holds, _ in rules], [kind for _, kind in rules], "wall_waits")  # WAITS <= busy <= BUSY
 
 
 def known_variation(*frames: pd.DataFrame) -> Known:
@@ -82,7 +81,7 @@ def known_variation(*frames: pd.DataFrame) -> Known:
     sums: dict[tuple[str, Kind], list[float]] = {}  # of squared distances, and of degrees of freedom
     for frame in frames:
         is_repeatable = frame["median"].gt(0) & frame[KIND].ne("exact")
-        rows = frame.loc[is_repeatable, list(dict.fromkeys([*VALUE, "device_name", KIND, "median"]))]
+        rows = frame.loc[is_repeatable, [*VALUE, "device_name", KIND, "median"]]
         rows = rows.assign(log=np.log(rows["median"].to_numpy(float)))
         repeated = rows[rows.duplicated(VALUE, keep=False)]
         groups = repeated.groupby([*VALUE, "device_name", KIND], sort=False)["log"].agg(["var", "size"])

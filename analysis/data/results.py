@@ -77,9 +77,10 @@ class Results:
     def newest(self, table: str) -> pd.DataFrame:
         """Return the rows of the newest attempts in a detail table, regardless of the conditions."""
         if table not in self._details:
-            frame = frame_of(self.store.read(table)[0])
-            # Only successful attempts store details.
-            newest = frame if frame.empty else with_code_states(newest_rows(frame.assign(status=Status.OK)))
+            stored, _ = self.store.read(table)
+            # `newest_rows` asks for the status. Only successful attempts store details, so they store none.
+            frame = frame_of(stored).assign(status=Status.OK)
+            newest = frame if frame.empty else with_code_states(newest_rows(frame))
             self._details[table] = newest
         return self._details[table]
 

@@ -15,7 +15,7 @@ HALF_STRIP = 5
 LEAST_REACH = 0.2
 """Smallest difference that the half of a strip stands for, so that differences of a few per cent look small."""
 
-_EIGHTHS = ("", *"▏▎▍▌▋▊▉")
+_EIGHTHS: tuple[str, ...] = ("", *"▏▎▍▌▋▊▉")
 """The end of a bar, by the eighths of a character that it fills."""
 
 
@@ -39,18 +39,16 @@ def _bar(share: float) -> str:
 
 
 def strips(lows: Floats, middles: Floats, highs: Floats) -> list[str]:
-    """Return each interval as a strip around 0, `·····│·─●─·`; empty if its middle is NaN. An end that is NaN is where
-    the middle is. All strips have one scale."""
+    """Return each interval as a strip around 0, `·····│·─●─·`; empty if its middle is NaN. All have one scale."""
     reach = max(float(np.nanmax(np.abs(middles), initial=0.0)), LEAST_REACH)
-    return [
-        "" if np.isnan(middle) else _strip(*(middle if np.isnan(end) else end for end in (low, middle, high)), reach)
-        for low, middle, high in zip(lows, middles, highs, strict=True)
-    ]
+    each = zip(lows, middles, highs, strict=True)
+    return ["" if np.isnan(middle) else _strip(low, middle, high, reach) for low, middle, high in each]
 
 
 def _strip(low: float, middle: float, high: float, reach: float) -> str:
-    """Draw an interval on an axis from -reach to reach. What lies beyond is drawn at its end."""
-    first, dot, last = (round(HALF_STRIP * (1 + np.clip(one / reach, -1.0, 1.0))) for one in (low, middle, high))
+    """Draw an interval from -reach to reach. What lies beyond is drawn at its end, and no end that is NaN."""
+    ends = [middle if np.isnan(end) else end for end in (low, middle, high)]
+    first, dot, last = (round(HALF_STRIP * (1 + float(np.clip(end / reach, -1.0, 1.0)))) for end in ends)
     cells = ["─" if first <= place <= last else "·" for place in range(2 * HALF_STRIP + 1)]
     cells[HALF_STRIP] = "┼" if first <= HALF_STRIP <= last else "│"  # 0, unless the middle is there
     cells[dot] = "●"

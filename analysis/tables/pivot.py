@@ -92,10 +92,10 @@ class Table:
         The index has the row keys, the columns have the column keys and the value.
         """
         by_place = self.cells[name].unstack(fill_value=empty)  # its rows and columns are sorted by place
-        keys_of_rows = self.cells[self.rows].groupby(level="row").nth(0).sort_index(level="row")
-        keys_of_columns = self.cells[[*self.cols, "value"]].groupby(level="column").nth(0).sort_index(level="column")
-        by_keys = by_place.set_axis(pd.MultiIndex.from_frame(keys_of_rows))
-        return by_keys.set_axis(pd.MultiIndex.from_frame(keys_of_columns), axis="columns")
+        of_rows = self.cells.groupby(level="row")[self.rows].head(1).sort_index(level="row")
+        of_columns = self.cells.groupby(level="column")[[*self.cols, "value"]].head(1).sort_index(level="column")
+        by_row = by_place.set_axis(pd.MultiIndex.from_frame(of_rows))
+        return by_row.set_axis(pd.MultiIndex.from_frame(of_columns), axis="columns")
 
 
 def pivot(
