@@ -71,23 +71,35 @@ def _files(path: Path, code: Code) -> set[Path]:
     top = path  # the folder of the top-level package, if it belongs to one
     while (top.parent / "__init__.py").exists() and top.parent not in roots(code):
         top = top.parent
-    found: set[Path] = set()
+    files: set[Path] = set()
+    seen = {top}  # packages and modules
     waiting = [top]
     while waiting:
-        package = waiting.pop()  # or a module
-        files = {file for file in package.rglob("*") if file.suffix in SUFFIXES} if package.is_dir() else {package}
-        for file in files - found:
-            tree = parse(file) if file.suffix == ".py" else None
-            for name in sorted({*imported_names(tree)}) if tree else ():
-                if not is_reserved(name) and name not in trusted_packages(code):
-                    waiting += [
-                        place
-                        for root in (*roots(code), file.parent)  # a script imports its neighbours
-                        for place in (root / name, root / f"{name}.py")
-                        if place.exists() and place not in found and place != package
-                    ]
-        found |= files | {package}  # a folder too, so that it is read once
-    return {file for file in found if file.is_file()}
+        place = waiting.pop()
+        in_place = _source_files_in(place) if place.is_dir() else {place}
+        for file in in_place - files:
+            imported = {at for name in _imported_names(file, code) for at in _places(name, file, code)} - seen
+            seen |= imported
+            waiting += imported
+        files |= in_place
+    return files
+
+
+def _source_files_in(folder: Path) -> set[Path]:
+    return {file for file in folder.rglob("*") if file.suffix in SUFFIXES and file.is_file()}
+
+
+def _imported_names(file: Path, code: Code) -> set[str]:
+    """The top-level names that a file imports, without those of Python, lmsweep and trusted packages."""
+    tree = parse(file) if file.suffix == ".py" else None
+    names = {*imported_names(tree)} if tree else set()
+    return {name for name in names if not is_reserved(name) and name not in trusted_packages(code)}
+
+
+def _places(name: str, importer: Path, code: Code) -> list[Path]:
+    """The user's packages and modules that this name may mean. A script imports its neighbours."""
+    places = [root / each for root in (*roots(code), importer.parent) for each in (name, f"{name}.py")]
+    return [place for place in places if place.exists()]
 
 
 def _line(file: Path, code: Code) -> str:

@@ -40,11 +40,15 @@ class CodeFinder(MetaPathFinder):
         if "." in fullname or is_reserved(fullname):
             return None
         found = PathFinder.find_spec(fullname, self.folders)
-        is_bare_folder = found is not None and found.origin is None  # one without __init__.py
-        if is_bare_folder and fullname not in _IN_CHECKOUT:  # it gives way to an installed package, as in Python
-            installed = PathFinder.find_spec(fullname)
-            return found if installed is None or installed.origin is None else None
-        return found
+        if found is None or _has_init(found) or fullname in _IN_CHECKOUT:
+            return found
+        installed = PathFinder.find_spec(fullname)  # a bare folder gives way to an installed package, as in Python
+        return None if installed and _has_init(installed) else found
+
+
+def _has_init(found: ModuleSpec) -> bool:
+    """Return whether it is a file or a package, not a folder without __init__.py."""
+    return found.origin is not None
 
 
 def use_code(code: Code) -> None:
@@ -131,9 +135,11 @@ def is_defined_by_user(found: object, code: Code) -> bool:
     """Return whether a function or class is defined in the code folder or in a trusted package."""
     if not callable(found):
         return False
-    if not (inspect.isfunction(found) or inspect.isclass(found)) and not _is_in_users_file(type(found), code):
-        # An object of another's class, such as a partial or a compiled function, is judged by the function inside.
-        found = getattr(found, "__wrapped__", getattr(found, "fn", getattr(found, "func", found)))
+    is_object = not inspect.isfunction(found) and not inspect.isclass(found)
+    if is_object and not _is_in_users_file(type(found), code):
+        # Of another's class, such as a compiled function, one of Triton, or a partial: the function inside is judged.
+        inside = [getattr(found, name) for name in ("__wrapped__", "fn", "func") if hasattr(found, name)]
+        found = inside[0] if inside else found
     module = getattr(found, "__module__", None) or ""
     return module.partition(".")[0] in code.trusted or _is_in_users_file(found, code)
 

@@ -233,12 +233,13 @@ def _outsider(names: tuple[str, ...], file: Path, code: Code, seen: set[object])
         return None
     if level == 0 and (is_reserved(whole[0]) or not is_users_module(whole[0], code)):
         return whole[0]
-    for place in roots(code) if level == 0 else file.parents[level - 1 : level]:  # the folder that the dots lead to
+    # The dots lead to one folder, or to none if there are more dots than folders.
+    for folder in roots(code) if level == 0 else file.parents[level - 1 : level]:
         for end in range(len(whole), 0, -1):  # the longest part of the names that is a module
-            path = place.joinpath(*whole[:end])
+            path, in_module = folder.joinpath(*whole[:end]), whole[end:]
             for module in (path / "__init__.py", path.with_name(f"{path.name}.py")):
                 if module.is_file() and is_users_file(module, code):
-                    return _outsider(whole[end:], module, code, seen) if whole[end:] else None  # else a whole module
+                    return _outsider(in_module, module, code, seen) if in_module else None
     return None
 
 
@@ -257,13 +258,9 @@ def _origins(tree: ast.Module) -> dict[str, _Origin | None]:
         if isinstance(node, DEFINITION):
             found[node.name] = None
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            written = text_of(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else ""
-            parts = tuple(written.split("."))
-            other = _Origin(None, parts) if all(map(str.isidentifier, parts)) else None
-            for target in targets:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 names = (name.id for name in ast.walk(target) if isinstance(name, ast.Name))
-                found |= dict.fromkeys(names, other if isinstance(target, ast.Name) else None)
+                found |= dict.fromkeys(names, _other_name(node.value) if isinstance(target, ast.Name) else None)
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 parts = tuple(alias.name.split("."))
@@ -272,6 +269,12 @@ def _origins(tree: ast.Module) -> dict[str, _Origin | None]:
             module = tuple((node.module or "").split(".")) if node.module else ()
             found |= {alias.asname or alias.name: _Origin(node.level, (*module, alias.name)) for alias in node.names}
     return found
+
+
+def _other_name(value: ast.expr | None) -> _Origin | None:
+    """Return the origin of `name` in `name = a.b`; None if the value is no dotted name."""
+    parts = text_of(value).split(".") if isinstance(value, ast.Name | ast.Attribute) else []
+    return _Origin(None, tuple(parts)) if parts and all(map(str.isidentifier, parts)) else None
 
 
 def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -296,8 +296,8 @@ def tagged(contexts: Callable[[], Any]) -> Iterator[None]:
     partitioner has to save, and what it may compute again."""
     from torch.fx.traceback import preserve_node_meta
 
-    marking, _ = contexts()
-    marking.ac_graph_id = 0  # a block has one checkpoint
+    marking, _ = contexts()  # of forward, and of what is computed again
+    marking.ac_graph_id = 0  # the number of the checkpoint in the graph: a block has one
     with preserve_node_meta(), marking:
         yield
 
@@ -364,7 +364,8 @@ def assigned_buckets(tensors: list[Tensor], limits: list[int]) -> list[list[int]
 
 
 class ChunksOnDemand:
-    """The chunks of a tensor as `_chunk_with_empty` makes them, each made when it is used: two of a thousand are."""
+    """Stands in for `_chunk_with_empty`, which makes the chunks of all ranks. This makes a chunk when it is used: of a
+    thousand, FSDP uses the first and that of its own rank."""
 
     def __init__(self, tensor: Tensor, num_chunks: int, dim: int) -> None:
         self._tensor, self._dim = tensor, dim

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -36,10 +37,11 @@ def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | No
         columns[name] = tuple(None if value == "auto" else value for value in columns[name])
     if "vocab_size" in columns:  # 0 stands for one that only a Hugging Face configuration knows
         columns["vocab_size"] = tuple(value or None for value in columns["vocab_size"])
-    unknown = [getattr(getattr(row, "trial", row), "unknown", ()) for row in rows]  # of a Record or a DetailRow
-    for name in {name for names in unknown for name in names}:
-        known = zip(columns[name], unknown, strict=True)
-        columns[name] = tuple(None if name in names else value for value, names in known)
+    # A Record has a trial, a DetailRow is one; other rows know all of their columns.
+    unknown_of_rows = [getattr(getattr(row, "trial", row), "unknown", ()) for row in rows]
+    for name in set(chain(*unknown_of_rows)):
+        cells = zip(columns[name], unknown_of_rows, strict=True)
+        columns[name] = tuple(None if name in unknown else value for value, unknown in cells)
     return pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 
 

@@ -220,7 +220,8 @@ def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
         return set(map(attrgetter(*names), among))
 
     models = values("model", among=named)
-    follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}  # one value a name
+    # Each model has one value of it, so there are as many pairs as models.
+    follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}
     return [name for name in CONFIG_FIELDS if len(values(name, among=unnamed if name in follows else listed)) > 1]
 
 
@@ -235,6 +236,7 @@ def unknown_fields(trial: Trial, workload: str) -> tuple[str, ...]:
     if workload_named(workload).needs != "model" or not (config.model_code or config.step):
         return ()
     # What the user's step takes, and attention in Hugging Face models, is known even at its default, unless 0 or None.
-    known: tuple[str, ...] = trial.step_takes if config.step else ("attention",) if config.is_hugging_face else ()
-    at_default = [name for name in (OF_STEP if config.step else OF_MODEL) if config.is_default(name)]
-    return tuple(name for name in at_default if name not in known or not getattr(config, name))
+    given: tuple[str, ...] = trial.step_takes if config.step else ("attention",) if config.is_hugging_face else ()
+    may_be_unknown = OF_STEP if config.step else OF_MODEL
+    known = {name for name in may_be_unknown if name in given and getattr(config, name)}
+    return tuple(name for name in may_be_unknown if config.is_default(name) and name not in known)

@@ -150,18 +150,21 @@ def _inflates(file: pq.ParquetFile, source: pa.NativeFile) -> bool:
     texts = [column for column in columns if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page]
     if sum(column.num_values * column.total_uncompressed_size for column in texts) <= most:
         return False
-    names = sorted({column.path_in_schema for column in texts})
-    taken = 0
-    for name in names:  # that bound is exceeded: add up the texts, read as dictionaries, which do not expand
-        source.seek(0)
-        with pq.ParquetFile(source, read_dictionary=[name]) as once:
-            column = once.read(columns=[name], use_threads=False).column(0)
-        while pa.types.is_list(column.type):
-            column = pc.list_flatten(column)
-        lengths = [pc.binary_length(part.dictionary).take(part.indices) for part in column.chunks]
-        taken += sum(pc.sum(pc.cast(one, pa.int64())).as_py() or 0 for one in lengths)
+    # By that bound they might: add up the texts.
+    taken = sum(_bytes_of_texts(name, source) for name in sorted({column.path_in_schema for column in texts}))
     source.seek(0)
     return taken > most
+
+
+def _bytes_of_texts(name: str, source: pa.NativeFile) -> int:
+    """Add up the lengths of a column's texts, or of those in its lists. Read as dictionaries, they do not expand."""
+    source.seek(0)
+    with pq.ParquetFile(source, read_dictionary=[name]) as file:
+        texts = file.read(columns=[name], use_threads=False).column(0)
+    while pa.types.is_list(texts.type):
+        texts = pc.list_flatten(texts)
+    lengths = [pc.binary_length(part.dictionary).take(part.indices) for part in texts.chunks]
+    return sum(pc.sum(pc.cast(of_part, pa.int64())).as_py() or 0 for of_part in lengths)
 
 
 def with_checked(wanted: pa.Schema) -> pa.Schema:

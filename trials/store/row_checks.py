@@ -138,7 +138,7 @@ class RowsOnce:
         before = self.table
         before = before.filter(pc.is_in(before[ATTEMPT], attempts))
         repeats = pc.is_in(table[ATTEMPT], attempts)
-        if before.sort_by(ATTEMPT).equals(table.filter(repeats).sort_by(ATTEMPT)):
+        if before.sort_by(ATTEMPT).equals(table.filter(repeats).sort_by(ATTEMPT)):  # usual: in the same order
             return table.filter(pc.invert(repeats))
         known = set(map(repr, before.to_pylist()))  # repr: a row holds lists, and NaN, which is not equal to itself
         return table.filter(pa.array([repr(row) not in known for row in table.to_pylist()], pa.bool_()))

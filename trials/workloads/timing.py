@@ -51,7 +51,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             yield from compile_rows(bench, run, names, cuda_graphs=bench.step.uses_cuda_graphs)
         if config.capture != "none":
             with bench.account("capture"):
-                phases = capture_phases(bench.step)  # which `run_with` replays afterwards
+                phases = capture_phases(bench.step)  # from now on, `run_with` replays these, of the same names
         compiled = compile_counts()
         watch.wait()  # for its first reading
         scales: list[float] = []  # of gradients, before and after measuring: fp16 lowers it when it skips an update
