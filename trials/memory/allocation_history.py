@@ -89,7 +89,7 @@ class Part(NamedTuple):
     since: int
     """How many allocations and frees of the iteration came before this phase."""
     labels: Labels
-    """The labels of the storages at the end of the phase, by address."""
+    """The labels of the storages at the end of the phase, by address; of the first, at its start, too."""
 
 
 class TracedHistory:

@@ -33,13 +33,13 @@ class Usage:
     @classmethod
     def of(cls, log: AllocationLog) -> "Usage":
         """The usage recorded in a log whose pieces have all been labelled."""
-        steps = np.zeros((len(log.events) + 1, len(CATEGORIES)), dtype=np.int64)
+        changes = np.zeros((len(log.events) + 1, len(CATEGORIES)), dtype=np.int64)
         for piece in log.at_begin:
-            steps[0, CATEGORIES.index(piece.category)] += piece.bytes
+            changes[0, CATEGORIES.index(piece.category)] += piece.bytes
         for row, event in enumerate(log.events, start=1):
-            steps[row, CATEGORIES.index(event.piece.category)] += event.bytes
+            changes[row, CATEGORIES.index(event.piece.category)] += event.bytes  # negative if it is freed
         phases = [event.phase for event in log.events]
-        return cls(log=log, phases=["forward", *phases], levels=steps.cumsum(axis=0))
+        return cls(log=log, phases=["forward", *phases], levels=changes.cumsum(axis=0))
 
     @property
     def totals(self) -> Bytes:
@@ -80,7 +80,7 @@ class Usage:
         made = [event.piece for event in self.log.events if event.bytes > 0]
         count = Counter(map(_fields, [*self.log.at_begin, *made]))
         at_peak = Counter(map(_fields, self.log.at_begin))
-        for event in self.log.events[: self._peak_row]:
+        for event in self.log.events[: self._peak_row]:  # row r is what is held after r events
             at_peak[_fields(event.piece)] += 1 if event.bytes > 0 else -1
         order = sorted(count, key=lambda kind: (-dict(kind)["bytes"], -at_peak[kind], -count[kind]))[:MOST_ALLOCATIONS]
         return [

@@ -223,8 +223,9 @@ WARMUP_ITERATIONS = 3
 
 
 def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:
-    """Capture each phase as a CUDA graph, and return phases that replay them. The graphs share one memory pool; batch
-    and gradients keep their addresses. Raises UnsupportedError with PyTorch's reason if it cannot."""
+    """Capture each phase as a CUDA graph, and return phases that replay them. The graphs share one memory pool, so what
+    a phase leaves for the next, such as gradients, has the same address in each replay. Raises UnsupportedError with
+    PyTorch's reason if it cannot."""
     phases = step.phases()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

@@ -57,7 +57,7 @@ def events_of(
             name, start, number = event.name(), event.start_ns(), event.correlation_id()
             sequence, thread = event.sequence_nr(), event.device_resource_id()
             is_call = DRIVER_CALL.match(name) is not None
-            if sequence >= 0:
+            if sequence >= 0:  # an operator: other events lack PyTorch's number
                 threads[event.start_thread_id()] = thread
             hosts.append(
                 HostEvent(

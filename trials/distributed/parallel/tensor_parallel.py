@@ -53,7 +53,8 @@ def divide_layers(training: TrainingStep, mesh: DeviceMesh) -> None:
         parallelize_module(block, mesh, _styles(layers), src_data_rank=None)
         for name in (*BY_COLUMNS, *BY_ROWS):
             if hasattr(layer := layers.get(name), "lora_A"):
-                _divide_adapted(layer, mesh, by_columns=name in BY_COLUMNS)
+                divide = _divide_adapted_by_columns if name in BY_COLUMNS else _divide_adapted_by_rows
+                divide(layer, mesh)
     by_vocabulary = ColwiseParallel(input_layouts=TOKENS)
     parallelize_module(model.head, mesh, by_vocabulary, src_data_rank=None)
     model.add_module("token_embedding", DividedEmbedding(model.token_embedding.weight, mesh))
@@ -75,26 +76,25 @@ def _styles(layers: dict[str, nn.Module]) -> dict[str, ParallelStyle]:
     }
 
 
-def _divide_adapted(layer: Any, mesh: DeviceMesh, *, by_columns: bool) -> None:
-    """Leave this rank its part of a layer with LoRA, W x + B A x.
+def _divide_adapted_by_columns(layer: Any, mesh: DeviceMesh) -> None:
+    """Leave this rank its outputs of a layer with LoRA, W x + B A x: rows of W and B, but all of A, for all of x."""
+    _replace_weights(layer, mesh, base=Shard(0), narrow=Replicate(), wide=Shard(0))
+    # x is whole, a DTensor that `gathered` made. In backward the ranks' gradients of it are added up.
+    layer.register_forward_pre_hook(lambda _, given: given[0].to_local(grad_placements=[Partial()]))
 
-    | | divided by columns | divided by rows |
-    |---|---|---|
-    | x | whole; its gradient is a term of the sum over ranks | this rank's part, as its gradient is |
-    | W | this rank's rows (frozen) | this rank's columns (frozen) |
-    | A | whole; its gradient is a term of the sum | this rank's columns, as its gradient is |
-    | B | this rank's rows, as its gradient is | whole; its gradient is a term of the sum |
-    | result | this rank's part, as its gradient is | a term of the sum; its gradient is whole |
-    """
-    narrow, wide = layer.lora_A, layer.lora_B
-    whole, part = Replicate(), Shard(0 if by_columns else 1)
-    layer.base_layer = DividedLinear(layer.base_layer.weight, mesh, part)
-    narrow["default"] = DividedLinear(narrow["default"].weight, mesh, whole if by_columns else part)
-    wide["default"] = DividedLinear(wide["default"].weight, mesh, part if by_columns else whole)
-    if by_columns:  # forward takes all of x, and backward adds up the ranks' gradients of it
-        layer.register_forward_pre_hook(lambda _, given: given[0].to_local(grad_placements=[Partial()]))
-    else:  # forward adds up the ranks' terms and leaves each its tokens, backward gathers their gradients
-        layer.register_forward_hook(lambda _, given, term: _reduced(term, mesh, TOKENS))
+
+def _divide_adapted_by_rows(layer: Any, mesh: DeviceMesh) -> None:
+    """Leave this rank a term of each output of a layer with LoRA, W x + B A x: columns of W and A, for its part of x,
+    but all of B."""
+    _replace_weights(layer, mesh, base=Shard(1), narrow=Shard(1), wide=Replicate())
+    # Forward adds up the ranks' terms and leaves each its tokens, backward gathers their gradients.
+    layer.register_forward_hook(lambda _, given, term: _reduced(term, mesh, TOKENS))
+
+
+def _replace_weights(layer: Any, mesh: DeviceMesh, *, base: Placement, narrow: Placement, wide: Placement) -> None:
+    layer.base_layer = DividedLinear(layer.base_layer.weight, mesh, base)
+    layer.lora_A["default"] = DividedLinear(layer.lora_A["default"].weight, mesh, narrow)
+    layer.lora_B["default"] = DividedLinear(layer.lora_B["default"].weight, mesh, wide)
 
 
 class DividedLinear(nn.Module):
@@ -155,9 +155,10 @@ def divided_cross_entropy(logits: Tensor, targets: Tensor, *, mesh: DeviceMesh, 
     logits = at_least_float32(logits)
     logits = logits - _reduced(logits.detach().amax(dim=-1, keepdim=True), mesh, operation="max")
     index, elsewhere = _local_index(targets, vocabulary, mesh)
-    chosen = logits.gather(-1, index[..., None])[..., 0].masked_fill(elsewhere, 0)
-    total, chosen = _reduced(torch.stack((logits.exp().sum(dim=-1), chosen)), mesh).unbind()
-    return (total.log() - chosen).mean()
+    own_sum = logits.exp().sum(dim=-1)
+    own_chosen = logits.gather(-1, index[..., None])[..., 0].masked_fill(elsewhere, 0)  # one rank has each target
+    exponentials, chosen = _reduced(torch.stack((own_sum, own_chosen)), mesh).unbind()
+    return (exponentials.log() - chosen).mean()
 
 
 def _local_index(rows: Tensor, count: int, mesh: DeviceMesh) -> tuple[Tensor, Tensor]:
@@ -186,6 +187,7 @@ class DividedNaive(Naive):
         self.synchronizes = data.size() > 1
 
     def finish(self) -> None:
+        # `_own_part` gave the gradients of whole weights this placement; the others' are divided as the weights are.
         shared = [one for one in self.parameters if gradient_of(one).placements == (Partial(),)]  # type: ignore[attr-defined]
         vector = torch.cat([gradient_of(one).to_local().flatten() for one in shared])  # type: ignore[attr-defined]
         dist.all_reduce(vector, group=self._tensor.get_group())

@@ -81,10 +81,11 @@ def refuse_others() -> None:
     gloo takes any connection to its port for the next rank's. NCCL asks for a secret, which the ranks' store has.
     """
     own = psutil.Process().net_connections("tcp")
-    ports = {one.laddr.port for one in own if one.status == psutil.CONN_LISTEN}
-    ends = {one.laddr for rank in psutil.Process(os.getppid()).children() for one in rank.net_connections("tcp")}
-    others = {one.raddr for one in own if one.raddr and one.laddr.port in ports} - ends
-    if others:
+    listening = {one.laddr.port for one in own if one.status == psutil.CONN_LISTEN}
+    accepted_from = {one.raddr for one in own if one.raddr and one.laddr.port in listening}
+    ranks = psutil.Process(os.getppid()).children()
+    ends_of_ranks = {one.laddr for rank in ranks for one in rank.net_connections("tcp")}
+    if accepted_from - ends_of_ranks:
         raise StrangerError("a process that is no rank of this trial is connected to one; run the trial again")
 
 

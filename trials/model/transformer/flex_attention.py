@@ -71,13 +71,15 @@ def banded_block_mask(
     row = torch.arange(blocks, dtype=torch.int32, device=device)
     distance = row[:, None] - row  # (query blocks, key blocks): how many blocks the keys lie before the queries
     # Per pair of blocks: whether any query attends to any key, and whether every query attends to every key.
-    some = torch.ones_like(distance, dtype=torch.bool)
-    full = ((row + 1) * FLEX_BLOCK <= context_length).expand_as(distance)  # a block of keys that the end cuts is not
     if causal:
-        some, full = distance >= 0, distance > 0  # keys that the end cuts are the last block, before no queries
+        some, full = distance >= 0, distance > 0
+    else:
+        is_whole = (row + 1) * FLEX_BLOCK <= context_length  # the end of the context may cut the last block of keys
+        some, full = torch.ones_like(distance, dtype=torch.bool), is_whole.expand_as(distance)
     if window is not None:
-        some = some & ((distance - 1) * FLEX_BLOCK + 1 < window)  # from the first query back to the last key
-        full = full & ((distance + 1) * FLEX_BLOCK - 1 < window)  # from the last query back to the first key
+        nearest = (distance - 1) * FLEX_BLOCK + 1  # positions from the first query back to the last key
+        farthest = (distance + 1) * FLEX_BLOCK - 1  # from the last query back to the first key
+        some, full = some & (nearest < window), full & (farthest < window)
     if documents is not None:
         first = documents[..., row * FLEX_BLOCK]
         last = documents[..., ((row + 1) * FLEX_BLOCK - 1).clamp(max=context_length - 1)]

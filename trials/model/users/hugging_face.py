@@ -39,7 +39,7 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
     kept = changes.get(LAYERS_ARGUMENT)
     changes = {name: value for name, value in changes.items() if name != LAYERS_ARGUMENT}
     building: AbstractContextManager[Callable[[nn.Module], None]] = nullcontext(lambda model: None)
-    if kept is not None:
+    if kept is not None:  # `_layers` builds the whole model, without storage, to name its layers
         layers = _layers(code_in_use(), str(config.model_code), json.dumps(changes, sort_keys=True), config.attention)
         assert layers is not None, "a prediction asks for some of the layers that there are"
         building = only(layers, cast(list[int], kept))
@@ -98,7 +98,8 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
     # Read now: it may be stated outside of the part for text.
     tied = getattr(text, "tie_word_embeddings", getattr(found, "tie_word_embeddings", False))
     if text is not found:  # of a model of images and text, whose configuration states the text's under some key
-        stated = next((stated[key] for key, value in vars(found).items() if value is text and key in stated), {})
+        keys_of_text = [key for key, value in vars(found).items() if value is text and key in stated]
+        stated = stated[keys_of_text[0]] if keys_of_text else {}
     for values in (vars(text), stated):
         values.pop("auto_map", None)  # the code that it names is never run
     for field in changes:

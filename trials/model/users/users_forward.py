@@ -53,12 +53,18 @@ def _inputs_for(model: nn.Module, config: TrialConfig, device: str) -> Inputs:
             plain = None if inputs.targets else call_model(model, inputs, tokens, tokens)
     except Exception:  # noqa: BLE001 - what does not work in the trial fails there, with its line
         return inputs
-    shapes = [tuple(one.shape[:2]) for one in (_logits(plain), _logits(given)) if one is not None]
-    if not inputs.targets and shapes != [(1, 1), (1, 2)]:  # without targets the last token's logits, with them both's
+    needs_targets = inputs.targets or (_tokens_of(plain) == 1 and _tokens_of(given) == 2)
+    if not needs_targets:
         return inputs
     if config.loss != "eager" and users_loss(with_targets, given) is not None:
         raise UnsupportedError(f"{config.model_code} computes its own loss; loss {config.loss} would not be used")
     return with_targets
+
+
+def _tokens_of(output: object) -> int | None:
+    """Return of how many tokens of one text a model returned logits."""
+    logits = _logits(output)
+    return logits.shape[1] if logits is not None and logits.dim() > 1 and len(logits) == 1 else None
 
 
 def _required_inputs(parameters: dict[str, inspect.Parameter], reference: str) -> Inputs:
@@ -76,7 +82,8 @@ def _required_inputs(parameters: dict[str, inspect.Parameter], reference: str) -
             "(labels), attention_mask and position_ids. Name a function that returns a module around it, whose "
             f"forward(tokens) gives {unknown[0]} and returns the logits",
         )
-    return Inputs(tokens=None if tokens in by_place[:1] else tokens, **found)
+    is_first = tokens in by_place[:1]  # then they need no name
+    return Inputs(tokens=None if is_first else tokens, **found)
 
 
 def inputs_of(model: nn.Module) -> Inputs:
@@ -109,9 +116,12 @@ def _too_small_tables(error: IndexError, model: nn.Module, tokens: Tensor) -> st
     for frame, _ in walk_tb(error.__traceback__):
         table, given = frame.f_locals.get("self"), frame.f_locals.get("input")  # of nn.Embedding.forward
         if isinstance(table, nn.Embedding) and isinstance(given, Tensor):
-            break
-    else:
-        return ""
+            return _too_small_table(table, given, model, tokens)
+    return ""
+
+
+def _too_small_table(table: nn.Embedding, given: Tensor, model: nn.Module, tokens: Tensor) -> str:
+    """given: the indices that do not fit in the table. They are the tokens, or else their positions."""
     tables = {name: one.num_embeddings for name, one in model.named_modules() if isinstance(one, nn.Embedding)}
     name = next((name for name, one in model.named_modules() if one is table), "its embedding")
     short = {other: number for other, number in tables.items() if other != name and number < tokens.shape[1]}

@@ -57,11 +57,11 @@ def give_hidden(model: nn.Module, reference: str) -> Tensor:
     made: list[Tensor] = []
     if head is not None and getattr(head, "bias", None) is None:
         with torch.no_grad():
-            watching = head.register_forward_hook(lambda *call: made.append(call[-1]))
+            watching = head.register_forward_hook(lambda head, inputs, output: made.append(output))
             tokens = head.weight.new_zeros((1, 2), dtype=torch.long)  # two tokens, which are also the targets
             output = call_model(model, inputs_of(model), tokens, tokens)
             watching.remove()
-    if not made or logits_of(output, (1, 2), reference) is not made[-1]:
+    if not made or logits_of(output, (1, 2), reference) is not made[-1]:  # the model changes what its head made
         raise UnsupportedError(
             f"{reference} does more for its logits than multiply hidden states by the head's weight (a bias, a scale, "
             "a soft cap), which a loss of these two would leave out; use loss: cross_entropy or compiled"
@@ -135,8 +135,10 @@ def _are_equal(layers: list[nn.Module]) -> bool:
         return False
     if not isinstance(layers[0], nn.Module):  # some lists hold None
         return False
-    shapes = {tuple((name, tuple(one.shape)) for name, one in layer.named_parameters()) for layer in layers}
-    return _has_parts(layers[0]) or (len(shapes) == 1 and shapes != {()})
+    if _has_parts(layers[0]):
+        return True
+    weights_of_layers = [[(name, one.shape) for name, one in layer.named_parameters()] for layer in layers]
+    return bool(weights_of_layers[0]) and all(weights == weights_of_layers[0] for weights in weights_of_layers)
 
 
 def _checkpoint(model: nn.Module, config: TrialConfig) -> None:

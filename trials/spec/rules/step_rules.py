@@ -76,7 +76,7 @@ def of_compilation(c: TrialConfig, _: Workload) -> Iterator[str]:
 def of_step(c: TrialConfig, w: Workload) -> Iterator[str]:
     if c.checkpointing != "none" and c.mode == "forward":
         yield "checkpointing has no effect in mode forward, which saves nothing for backward"
-    if c.model_code is not None and not c.recomputation.grows_with_layers:
+    if c.model_code is not None and not c.recomputation.grows_with_layers:  # it groups blocks
         yield f"checkpointing {c.checkpointing} is for lmsweep's own model; with your own model use block or selective"
     if c.precision in FLOAT8_PRECISIONS and c.model_code is None:
         yield from _of_float8(c)
@@ -149,8 +149,9 @@ def _of_offload(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"offload {c.offload} is measured eagerly: what compiled code saves is its compiler's choice"
     if way.saved == "block_inputs" and c.checkpointing == "none":
         yield f"offload {c.offload} moves what checkpointing keeps of blocks, their inputs; use it with checkpointing"
-    inside = c.compilation.whole or c.compiles_checkpoints or (c.compilation.each_block and c.model_code is not None)
-    if way.saved == "block_inputs" and inside:
+    of_users_block = c.compilation.each_block and c.model_code is not None
+    checkpoint_is_compiled = c.compilation.whole or c.compiles_checkpoints or of_users_block
+    if way.saved == "block_inputs" and checkpoint_is_compiled:
         yield (
             f"offload {c.offload} needs checkpoints around compiled blocks; here they are part of what is compiled, so "
             "use compile: none" + ("" if c.model_code else ", or compile: block with checkpointing: block")
