@@ -128,12 +128,14 @@ def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
 def _repeats(rows: pd.DataFrame, count: int) -> Repeats:
     """Summarize the processes of each cell and side on a logarithmic scale. rows: those whose medians are positive."""
     median, low, high, std = (rows[name].to_numpy(float) for name in ("median", "low", "high", "std"))
-    own = sum(distances_within(median, low, high, std)) / 2 / NORMAL  # standard error of each log median by its samples
+    below, above = distances_within(median, low, high, std)
+    own = (below + above) / 2 / NORMAL  # standard error of each log median by its samples
     sides = pd.DataFrame({"log": np.log(median), "own": own}).groupby(rows["of_side"].to_numpy())
     sums = sides.agg(number=("log", "size"), variance=("log", "var"), own=("own", "sum")).reindex(range(2 * count))
     number, variance, within = (sums[name].fillna(0).to_numpy(float).reshape(count, 2) for name in sums)
     # The scatter of several processes includes that of their samples; to a lone process the latter is added.
-    return Repeats(number, variance * np.maximum(number - 1, 0), np.where(number == 1, within, 0.0))
+    squares = variance * np.maximum(number - 1, 0)
+    return Repeats(number=number, squares=squares, within=np.where(number == 1, within, 0.0))
 
 
 def _processes_text(processes: Iterable[float], spreads: Iterable[float]) -> str:
@@ -189,7 +191,8 @@ def _on_one_host(wall: pd.DataFrame, device: pd.DataFrame, thresholds: Threshold
     """
     is_unreliable = _flagged(wall, Flag.BUSY_HOST) & _differs(wall)
     by_wall, by_device = _corrected(wall, thresholds.different), _corrected(device, thresholds.of_device_times)
-    by_wall = _host_limited(by_wall, is_unreliable & _differs(by_wall))  # not in DIFFERENT: device times decide
+    # Not in DIFFERENT, and not `same`, so `deciding` takes device times there.
+    by_wall = _host_limited(by_wall, is_unreliable & _differs(by_wall))
     clocks = [deciding(*verdicts) for verdicts in zip(by_wall["verdict"], by_device["verdict"], strict=True)]
     device_decides = by_device["ratio"].notna().to_numpy() & (np.array(clocks) == "device")
     apart = np.abs(np.log(by_wall["ratio"] / by_device["ratio"]))

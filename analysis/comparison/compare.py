@@ -132,7 +132,6 @@ class Comparison:
         if without := int((self.frame[f"ratio{LOW}"].isna() & self.frame["ratio"].notna()).sum()):
             ratios = f"{without} ratio{'s'[: without > 1]}"
             notes.append(f"No interval of {ratios}: samples or processes differ too much, or medians are not positive.")
-        notes += self.warnings  # last: `brief` leaves them out
         return Listing(
             title=f"{self.title}\n{self.summary}" if self.summary else self.title,
             frame=self.frame,
@@ -141,7 +140,7 @@ class Comparison:
             together=("baseline", "contrast"),
             footnotes={"verdict": ("flags",)},  # of both sides
             conditions=self.conditions,
-            notes=notes,
+            notes=[*notes, *self.warnings],
             p_values=("p",),
             tones=TONES,
         )
@@ -152,26 +151,27 @@ class Comparison:
     def brief(self) -> Listing:
         """Return one line a cell: its interval as a strip, the verdict, and the change in per cent."""
         is_time, frame = self.unit == "s", self.frame
-        # A speed-up is 1 / ratio, so its low end comes from the high end of the ratio.
-        ratios = [frame[f"ratio{end}"].to_numpy(float) for end in ((HIGH, "", LOW) if is_time else (LOW, "", HIGH))]
-        factors = [1 / ratio if is_time else ratio for ratio in ratios]
-        low, middle, high = (100 * (factor - 1) for factor in factors)
+        low, middle, high = (frame[f"ratio{end}"].to_numpy(float) for end in (LOW, "", HIGH))
+        if is_time:  # a speed-up is 1 / ratio, so its low end comes from the high end of the ratio
+            low, middle, high = 1 / high, 1 / middle, 1 / low
+        in_per_cent = [100 * (factor - 1) for factor in (middle, low, high)]
         word, sides = "speed-up" if is_time else "change", self.title.rpartition(": ")[0]
         values = frame["value"].unique()
         keys, of_value = (self.keys[:-1], f" of {values[0]}") if len(values) == 1 < len(self.keys) else (self.keys, "")
         lines = frame[keys].assign(
-            interval=strips(*map(np.log, factors)),
+            interval=strips(np.log(low), np.log(middle), np.log(high)),
             verdict=frame["verdict"],
-            change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
+            change=[_change(*ends) for ends in zip(*in_per_cent, strict=True)],
         )
         flags = Counter(flag for of_cell in frame["flags"] for flag in {*of_cell})
-        notes = [note for note in self.listing().notes if note != TWO_CLOCKS]  # the title says what the host adds
+        # The title says what the host adds, and the warnings are left out.
+        notes = [note for note in self.listing().notes if note not in (TWO_CLOCKS, *self.warnings)]
         return Listing(
             title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, WIDTH)])),
             frame=lines.rename(columns={"change": word}),
             keys=keys,
             units={},
-            notes=[*flag_lines(flags)[:MOST_FLAGS], *notes[: len(notes) - len(self.warnings)], MORE],
+            notes=[*flag_lines(flags)[:MOST_FLAGS], *notes, MORE],
             tones=TONES,
         )
 
@@ -237,6 +237,7 @@ def compare(
         by_device = judged["clock"].eq("device").to_numpy()
         names["value"] = names["value"].mask(by_device, names["value"].map(device_time_of))
 
+    # The rows of `names`, `judged`, `shown`, `claimed` and `machines` are the cells, in this order.
     corrected = judged.assign(p=holm(judged["p"].to_numpy(float)))
     shown = names.join(corrected[[name for name in SHOWN if name in corrected]])
     claimed = shown.join(judged[["half", "kind", "itself"]]).join(judged.filter(regex="^(wall|device)_"))
@@ -276,8 +277,8 @@ def _pair(whole: pd.DataFrame, values: list[str] | None, compared: tuple[str, ..
     rows = cells_of_sides(whole, values)
     free = may_differ(rows, compared)
     distinguishing = distinguishing_columns(rows)
-    several = varying(rows, distinguishing) - free
-    identity = [*(name for name in distinguishing if name in several), "value"]
+    several = varying(rows, distinguishing)
+    identity = [*(name for name in distinguishing if name in several and name not in free), "value"]
     rows["cell"] = rows.groupby(identity, dropna=False, sort=False).ngroup()
     check_one_result(rows)
     baseline, contrast = (set(rows["cell"][rows["side"] == side]) for side in (0, 1))
@@ -301,8 +302,9 @@ def _keys_of(cells: pd.DataFrame, free: set[str]) -> list[str]:
 
 def _in_order(cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return the cells in the natural order of these keys; values, the last key, in the order in which they come."""
-    ranks = [natural_ranks(cells, name) for name in keys[:-1]]
-    return cells.iloc[np.lexsort([pd.factorize(cells["value"])[0], *reversed(ranks)])]
+    ranks = pd.DataFrame({name: natural_ranks(cells, name) for name in keys[:-1]})
+    ranks["value"] = pd.factorize(cells["value"])[0]
+    return cells.iloc[ranks.sort_values([*ranks]).index]
 
 
 def thresholds(on_cpu: NDArray[np.bool_], least: float | None = None, same: float | None = None) -> Thresholds:

@@ -154,7 +154,8 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         raise RequestError("the store holds no results yet")
     metric = metric_of(value)
     cells = _rows_with(frame, chosen, value)
-    numbers = stored = {name: cells[name].to_numpy() for name in ("median", "low", "high")}  # of the stored metric
+    stored = {name: cells[name].to_numpy() for name in ("median", "low", "high")}  # of the stored metric
+    numbers = stored
     reason = np.where(cells["reason"].notna(), cells["reason"], "no samples were stored")
     units = cells["unit"].to_numpy(object)
     if len({unit for unit in units if isinstance(unit, str)}) > 1:  # workloads of users may store it in different units
@@ -164,9 +165,10 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         reason = np.where(other, [f"its unit is {unit}, not {usual}" for unit in units], reason)
         cells = cells.assign(unit=pd.Series(np.where(other, usual, units), cells.index, dtype=object))
     if metric in RATES:
-        speed, time = cells[metric].to_numpy(), numbers["median"]  # the longest time gives the lowest rate
-        numbers = {"median": speed, "low": speed * time / numbers["high"], "high": speed * time / numbers["low"]}
-        whys = {
+        speed = cells[metric].to_numpy()
+        work = speed * numbers["median"]  # in the longest time it gives the lowest rate
+        numbers = {"median": speed, "low": work / numbers["high"], "high": work / numbers["low"]}
+        whys = {  # the first that holds counts
             "only the workloads timing and attention have it": ~cells["workload"].isin(["timing", "attention"]),
             "the tokens of a batch are unknown": pd.Series(metric == "tokens_per_second", cells.index),
             "the FLOPs are unknown": cells["tflops"].isna(),

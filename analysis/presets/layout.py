@@ -26,16 +26,19 @@ def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
 
     A ratio needs both medians, and has the flags of both.
     """
-    cells, sides = table.cells.reset_index(), ("", "_of_baseline")
+    cells = table.cells.reset_index()
     is_base = cells[key].eq(baseline).to_numpy(bool, na_value=False)
+    # A pair of cells agrees in the row and in all column keys but this one.
     same = ["row", *(name for name in (*table.cols, "value") if name != key)]
-    pairs = cells[~is_base].merge(cells[is_base], on=same, suffixes=sides)
-    compared, base = ([pairs[f"{name}{side}"].to_numpy() for name in _NUMBERS] for side in sides)
-    ratio = ratio_interval(*compared, *base) if kind == "change" else ratio_interval(*base, *compared)
-    subtracted = 1.0 if kind == "change" else 0.0
-    flags = [
-        tuple(dict.fromkeys(one + other)) for one, other in zip(pairs["flags"], pairs[f"flags{sides[1]}"], strict=True)
-    ]
+    pairs = cells[~is_base].merge(cells[is_base], on=same, suffixes=("", "_of_baseline"))
+    numbers = [pairs[name].to_numpy() for name in _NUMBERS]
+    of_baseline = [pairs[f"{name}_of_baseline"].to_numpy() for name in _NUMBERS]
+    if kind == "change":
+        ends, subtracted = ratio_interval(*numbers, *of_baseline), 1.0
+    else:
+        ends, subtracted = ratio_interval(*of_baseline, *numbers), 0.0
+    flags_of_both = pairs["flags"] + pairs["flags_of_baseline"]  # tuples
+    flags = [tuple(dict.fromkeys(words)) for words in flags_of_both]
     found = pairs[[*table.rows, *table.cols]].assign(
         row=pairs["row"],
         column=pairs["column"] + cells["column"].max() + 1,  # after all columns of numbers
@@ -43,7 +46,7 @@ def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
         flags=pd.Series(flags, dtype=object),
         status=str(Status.OK),
         reason="",
-        **{name: number - subtracted for name, number in zip(_NUMBERS, ratio, strict=True)},
+        **{name: number - subtracted for name, number in zip(_NUMBERS, ends, strict=True)},
     )
     found = found[found["median"].notna()]
     units: dict[str, str | None] = dict.fromkeys(found["value"], "share" if kind == "change" else "x")
