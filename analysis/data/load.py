@@ -162,7 +162,8 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     flops = np.where(varies, np.nan, np.where(by_trial, _of_trials(frame, "flops"), flops))
     recomputed = np.where(by_trial, np.where(frame["checkpointing"] == "none", 0, np.nan), recomputed)
     tokens = _tokens(**_batch(frame))
-    has_tokens = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
+    is_time = ~np.isnan(forwards)
+    has_tokens = ~np.isnan(flops) | (by_trial & is_time)
     seconds_or_joules = frame["median"].to_numpy()  # joules in rows of the metric `energy`, whose FLOPs are NaN
     speed = np.where(has_tokens, tokens, np.nan) / seconds_or_joules
     flops_per_second = flops / seconds_or_joules

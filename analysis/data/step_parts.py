@@ -1,5 +1,7 @@
 """The parts of a training step, as the published reports print them, from the modes that measure them."""
 
+from itertools import chain
+
 import numpy as np
 import pandas as pd
 
@@ -19,7 +21,7 @@ _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """Part of a step -> modes and phases that measure it, in order of preference."""
 
-_SAME_EXCEPT_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_steps"]
+_SAME_EXCEPT_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_steps"]  # `trial_id` has no protocol field
 
 _ATTEMPT = ["attempt_id", "environment_id"]
 """Identifies an attempt. A copied row keeps its `attempt_id` and differs in the environment."""
@@ -34,7 +36,8 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     timed = frame[(frame["workload"] == "timing") & ((frame["metric"] == "time") | (frame["status"] != Status.OK))]
     timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True).copy()  # joins columns: faster
     parts = [(part, rank, *source) for part, sources in _SOURCES.items() for rank, source in enumerate(sources)]
-    rows = pd.DataFrame(parts, columns=["part", "rank", "mode", "source"], dtype=object).merge(timed, on="mode")
+    sources = pd.DataFrame(parts, columns=["part", "rank", "mode", "source"], dtype=object)
+    rows = sources.merge(timed, on="mode")  # a row for each part that its mode measures
     rows = rows[rows["phase"].isna() | (rows["phase"] == rows["source"])]  # a failed trial, without phase, is any part
     rows = rows.assign(phase=rows["part"], metric="time", failed=rows["status"] != Status.OK)
     best = rows.sort_values(["failed", "rank"], kind="stable").drop_duplicates([*_SAME_EXCEPT_MODE, "phase"])
@@ -50,9 +53,10 @@ def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
         np.add(of_backward, of_optimizer)
         for of_backward, of_optimizer in zip(backward["samples"], optimizer.loc[backward.index, "samples"], strict=True)
     ]
-    lengths = [list(each) for each in backward["process_lengths"]]
-    of_each = describe(np.concatenate([*sums, []]), np.cumsum([0, *(n for each in lengths for n in each)]))
-    places = np.repeat(np.arange(len(lengths)), list(map(len, lengths)))
+    lengths = [list(each) for each in backward["process_lengths"]]  # samples of each process of each row
+    ends_of_processes = np.cumsum([0, *chain.from_iterable(lengths)])
+    of_each = describe(np.concatenate([*sums, []]), ends_of_processes)
+    places = np.repeat(np.arange(len(lengths)), list(map(len, lengths)))  # the row of each process
     scale, freedom = (backward[name].to_numpy(np.float64) for name in VARIATION)
     statistics = pool_statistics(of_each, places, len(lengths), scale[places], freedom[places])
     found = backward.reset_index().assign(phase="backward_optimizer", **statistics)

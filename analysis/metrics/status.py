@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Sequence
+from math import ceil
 
 import pandas as pd
 
@@ -92,10 +93,11 @@ def overview(frame: pd.DataFrame, store: str, where: dict[str, str], fits: Fits)
     whole = [grid for (grid,) in cut]
     for workload in results["workload"].value_counts(ascending=True).index:
         rows = results[results["workload"] == workload]
-        if not fits(said([whole])) and len(rows) < len(results):
-            place = [grid.workload for grid in whole].index(workload)
-            others = [grid for grid in whole if grid.workload != workload]
-            whole = [*others[:place], measured_grid(results, rows), *others[place:]]
+        is_only_workload = len(rows) == len(results)
+        if not fits(said([whole])) and not is_only_workload:
+            first = [grid.workload for grid in whole].index(workload)
+            before, after = whole[:first], [grid for grid in whole[first:] if grid.workload != workload]
+            whole = [*before, measured_grid(results, rows), *after]
     return said([whole])
 
 
@@ -107,7 +109,8 @@ def _cut(frame: pd.DataFrame, grid: MeasuredGrid, where: dict[str, str], fits: F
     if not sizes or fits([count_words(grid.rows), table]):
         return [grid]
     # Along an axis of more than MOST_PARTS values, parts have several.
-    fitting = [name for name, size in sizes.items() if len(table) / size * -(-size // MOST_PARTS) <= MOST_ROWS]
+    rows_of_part = {name: len(table) / size * ceil(size / MOST_PARTS) for name, size in sizes.items()}
+    fitting = [name for name in sizes if rows_of_part[name] <= MOST_ROWS]
     axis = min(fitting, key=sizes.__getitem__) if fitting else max(sizes, key=sizes.__getitem__)
     return grid.along(axis, MOST_PARTS)
 

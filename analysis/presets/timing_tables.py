@@ -75,10 +75,10 @@ def warm_up_series(results: Results) -> Listing:
     ordered = in_order(frame, keys)
     # In a pooled row `samples` are those of all processes, the newest last, and `process_lengths` are their numbers.
     # Every other column, `warmup_samples` too, is that of the newest process.
-    taken = {name: [[] if one is pd.NA else list(one) for one in ordered[name].to_list()] for name in _SERIES}
-    lengths = [list(each)[-1] for each in ordered["process_lengths"]]
-    taken["samples"] = [samples[len(samples) - n :] for samples, n in zip(taken["samples"], lengths, strict=True)]
-    pairs = list(zip(*taken.values(), strict=True))  # warm-up iterations and measured ones of each row
+    warmups, samples = ([[] if row is pd.NA else list(row) for row in ordered[name].to_list()] for name in _SERIES)
+    newest = [list(lengths)[-1] for lengths in ordered["process_lengths"]]
+    counted = [row[len(row) - number :] for row, number in zip(samples, newest, strict=True)]
+    pairs = list(zip(warmups, counted, strict=True))
     series: dict[str, Any] = {
         "time": [warmup + counted for warmup, counted in pairs],
         "measured": [["no"] * len(warmup) + ["yes"] * len(counted) for warmup, counted in pairs],

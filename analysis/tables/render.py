@@ -49,7 +49,8 @@ def _text(table: Table | Listing) -> str:
     names, columns = axis_names(sheet.cells.index), sheet.cells.columns
     headers = [*names, *columns.get_level_values(0)]
     if axis_names(columns) != [""]:  # not a listing, which has no column keys
-        # A header has a line per column key and one for row keys. The last row key is below the names of column keys.
+        # A header has a line per column key and one for row keys. The last row key is below the names of column keys:
+        # ["\n\nmodel", "precision\nvalue\ncontext"] above the keys, "bf16\nstep.time\n" above a column.
         blank = "\n" * columns.nlevels
         corner = [blank + name for name in names[:-1]] + ["\n".join([*axis_names(columns), names[-1]])]
         headers = [*corner, *("\n".join([*column, ""]) for column in columns)]

@@ -145,7 +145,8 @@ def _columns(cells: pd.DataFrame, words: tuple[str, ...]) -> list[_Column]:
 
 
 def _corner(keys: list[str], levels: list[str]) -> list[list[str]]:
-    """Return the header of each row key. Names of column keys stand above the last one; a listing has no such keys."""
+    """Return the header of each row key. Names of column keys stand above the last one: ["", "model"] and ["precision",
+    "context"]. A listing has no such keys."""
     if levels == [""]:
         return [[name] for name in keys]
     return [*([*[""] * len(levels), name] for name in keys[:-1]), [*levels, keys[-1]]]

@@ -158,7 +158,7 @@ def _older_texts(folder: Path) -> Iterator[str]:
     """Yield what may be requirements in the files that projects have beside pyproject.toml. Runs none of them."""
     for file in (file for pattern in _LINES for file in sorted(folder.glob(pattern)) if file.is_file()):
         for line in file.read_text("utf-8", "replace").splitlines():
-            # Without comment, options, and the single = before a version of conda.
+            # Without comment, options, and the single = of conda: `- python=3.10` is python, `--index-url x` nothing.
             yield re.split(r"\s#|^#|\s--|(?<![<>=!~])=(?!=)", line.strip().removeprefix("- "))[0].strip("'\" ")
     if (settings := folder / "setup.cfg").is_file():
         read = RawConfigParser(strict=False)

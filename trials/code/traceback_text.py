@@ -81,6 +81,7 @@ def said_by(error: BaseException) -> str:
     # The kernel's error is caused by one in a function that it calls: that one has the line.
     if cause and cause is not error and _IN_SOURCE.match(what_it_says(cause)):
         return said_by(cause)
+    # Its line, the line of a caret below that, and the error; or nothing after the caret, and the cause has the error.
     caret = max((index for index, line in enumerate(lines) if line.strip() == "^"), default=len(lines) - 1)
     words = " ".join(line.strip() for line in lines[caret + 1 :])
     words = words or (f"{type(cause).__name__}: {said_by(cause)}" if cause else lines[0])

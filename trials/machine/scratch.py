@@ -28,7 +28,8 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
         _delete_unless_locked(earlier)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        with suppress(FileNotFoundError):  # another process deleted it before it was locked
+        # Another process may delete it until it is locked: then it cannot be opened, or does not exist any more.
+        with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if folder.exists():

@@ -31,10 +31,10 @@ def pool_statistics(columns: Columns, codes: NDArray[np.int64], count: int, scal
     indices, begins, sizes = np.unique(codes[known], return_index=True, return_counts=True)
     for size in np.unique(sizes):  # results with equally many processes form a matrix
         places, first = indices[sizes == size], begins[sizes == size]
-        rows = known[first[:, None] + np.arange(size)]
-        each = {name: columns[name][rows] for name in STATISTICS}
-        widest = np.arange(len(rows)), scale[rows].argmax(axis=1)
-        for name, column in _pooled(each, scale[rows][widest], freedom[rows][widest]).items():
+        processes = known[first[:, None] + np.arange(size)]  # (results, size)
+        each = {name: columns[name][processes] for name in STATISTICS}
+        widest = processes[np.arange(len(processes)), scale[processes].argmax(axis=1)]  # whose variation is largest
+        for name, column in _pooled(each, scale[widest], freedom[widest]).items():
             found[name][places] = column
     return found | {name: found[name].astype(np.int64) for name in ("n", "processes")}
 
@@ -89,11 +89,12 @@ def _interval(each: dict[str, Floats], scale: Floats, prior: Floats) -> tuple[Fl
     limit = np.where(positive, WIDEST, most - least)  # beyond the samples
     known = (low >= least - limit) & (high <= most + limit)
     if each["median"].shape[1] == 1:
-        # The prior is of logarithms. Without it and without an interval, one process does not show how it varies.
-        known &= positive | ~(scale > 0) | ~np.isnan(each["low"][:, 0])
+        # A prior is of logarithms. Where it cannot apply, one process without an interval does not show its variation.
+        varies_unknown = ~positive & (scale > 0) & np.isnan(each["low"][:, 0])
+        known &= ~varies_unknown
     ends = []
     for end, distance in ((low, below), (high, above)):
-        value = np.where(positive, np.exp(np.where(positive & known, end, 0)), end)
+        value = np.where(positive, np.exp(np.where(positive & known, end, 0)), end)  # 0: where it is not used
         value = np.where(distance == 0, median, value)  # exp and log would change its last digit
         ends.append(np.where(known, value, np.nan))
     return ends[0], ends[1]
@@ -106,7 +107,7 @@ def _half_widths(
     k = each["median"].shape[1]
     medians = _on_scale(each["median"], positive[:, None])
     variance = medians.var(axis=1, ddof=1) if k > 1 else np.zeros(len(medians))
-    prior, scale = np.where(positive, prior, 0.0), np.where(positive, scale, 0.0)
+    prior, scale = np.where(positive, prior, 0.0), np.where(positive, scale, 0.0)  # without: Student's t
     deviation, freedom = moderated(variance, np.full(len(variance), k - 1.0), scale, prior)
     error = error_of_centre(np.array(float(k)))
     between = reach(freedom) * deviation * error

@@ -48,7 +48,8 @@ def varlen(
 
 def cu_seqlens_of(config: TrialConfig, device: torch.device | str) -> Tensor:
     """FlashAttention's cumulative sequence lengths: the start of each document, then the end of the last one, int32."""
-    ends = accumulate(lengths_of(config) * config.batch_size, initial=0)
+    of_all_sequences = [*lengths_of(config)] * config.batch_size
+    ends = accumulate(of_all_sequences, initial=0)
     return torch.tensor(list(ends), dtype=torch.int32).to(device)
 
 
