@@ -6,8 +6,8 @@ import shlex
 import sys
 import tomllib
 from functools import cache
+from importlib.machinery import PathFinder
 from importlib.metadata import requires
-from importlib.util import find_spec
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -17,7 +17,8 @@ CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 def install_command(*words: str) -> str:
     """Return the command that installs these requirements, with options of pip among them, as a shell reads it."""
     pip = [sys.executable, "-m", "pip", "install"]
-    if not find_spec("pip"):  # an environment that uv made
+    # Asked of PathFinder: setuptools' own finder warns that it replaces distutils.
+    if not PathFinder.find_spec("pip"):  # an environment that uv made
         pip = ["uv", "pip", "install", "--python", sys.executable]
     return shlex.join([*pip, *words])
 
