@@ -35,8 +35,10 @@ def test_the_command_of_an_extra_succeeds_when_pasted() -> None:
 
 
 def test_an_environment_without_pip_uses_uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remedies, "find_spec", lambda name: None)
-    assert install_command("peft>=0.17") == f"uv pip install --python {sys.executable} 'peft>=0.17'"
+    with monkeypatch.context() as nowhere:
+        nowhere.setattr(sys, "path", [])
+        command = install_command("peft>=0.17")
+    assert command == f"uv pip install --python {sys.executable} 'peft>=0.17'"
 
 
 @pytest.mark.parametrize("name", ["", *PROJECT["optional-dependencies"]])
