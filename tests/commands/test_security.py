@@ -146,9 +146,6 @@ def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(honest, 
         assert len(opened.outcomes()) == 1, name
 
 
-# Artifacts
-
-
 def test_an_artifact_stays_among_the_artifacts(tmp_path):
     store = Store(str(tmp_path / "store"))
     store.check_writable()

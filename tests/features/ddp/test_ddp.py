@@ -154,9 +154,6 @@ def collectives(bench: Workbench, config: TrialConfig) -> list[tuple[int, int]]:
     return [collectives_of_a_step(built(bench, with_buckets(kind))) for kind in VARIANTS]
 
 
-# Six ways
-
-
 def buckets_of(size: int) -> int:
     parameters = list(TrainingStep(SMALL, set_math_mode("fp32", "cpu")).model.parameters())
     return len(fill_buckets(parameters[::-1], size))
