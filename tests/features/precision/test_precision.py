@@ -240,10 +240,8 @@ def test_errors_are_those_of_the_loss_that_was_chosen(tmp_path: Path, monkeypatc
     assert ("logits.relative_error" in found) == loss.endswith("of_logits"), "elsewhere the step has no logits"
 
 
-def test_a_loss_that_computes_logits_by_parts_has_its_error_and_the_types_of_all_other_tensors():
+def test_a_loss_that_computes_logits_by_parts_has_the_types_of_all_other_tensors():
     rows = run_here(precision_of(replace(SMALL, precision="bf16", loss="chunked")))
-    errors = {row.phase for row in records_of(rows) if row.metric == "relative_error"}
-    assert "loss" in errors and "logits" not in errors
     found = [row.detail for row in rows if isinstance(row, DetailRow)]
     kinds = {one.kind for one in found if (one.subject, one.rules) == ("transformer", "cpu")}
     assert kinds == {"weight", "output", "loss", "gradient"}
