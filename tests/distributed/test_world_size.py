@@ -9,16 +9,11 @@ from lmsweep.orchestrator.planning.plan import Plan, make_plan
 from lmsweep.orchestrator.running.run_plan import count_slots
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.machine.cpu_affinity import share_of
-from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.store.store import Store
+from tests.cluster.test_nodes import node
 from tests.support.whole_steps import small
 
 TWO_RANKS = small(d_model=32, world_size=2, ddp="naive")
-
-
-def node(gpus: int) -> Node:
-    there = Fingerprint(device_name="NVIDIA H200", torch_version="2", python_version="3.12")
-    return Node(cpus=32, gpus=gpus, names=("H200",), environments={"cuda": there, "cpu": there})
 
 
 def plan_on(nodes: list[Node], folder: Path, **overrides: object) -> Plan:
