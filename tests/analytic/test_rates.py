@@ -393,9 +393,7 @@ def test_the_source_of_a_grouped_product_is_the_device_that_measured_grouped_one
 def test_rows_that_are_added_to_few_rows_wait_for_each_other(rows: int, seconds: float) -> None:
     """Gradients of gpt-oss: those of 32 biases were profiled on an H200; those of 4096 tokens cost what bytes do."""
     shapes = ((rows, 1440), (16384,), (16384, 1440))
-    added = Operator(
-        name="index_put_", shapes=shapes, dtype="bfloat16", bytes=6 * 16384 * 1440, flops=0, phase="backward", module=""
-    )
+    added = product(1, 1, 1, name="index_put_", shapes=shapes, bytes=6 * 16384 * 1440, flops=0, phase="backward")
     cost = rates_of(device_named("H200 SXM")).of(added)
     assert cost.seconds == pytest.approx(seconds, rel=0.25)
     least, most = cost.unsure

@@ -21,6 +21,8 @@ def measure(bench):
 
     source = torch.randn(bench.config.d_model, bench.config.d_model)
     yield from time_phases(bench, copy=lambda: torch.empty_like(source).copy_(source))
+
+
 """
 SWEEP = """
 name: own

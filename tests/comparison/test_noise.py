@@ -17,6 +17,7 @@ from tests.support.made_up_results import Attempts, config, samples
 STEADY = 1e-5
 """Half an interval, of 1, too small to matter."""
 
+
 NOISE = config(device="cuda", model="medium")
 SIDES = [config(device="cuda", compile=compiled) for compiled in ("none", "block")]
 

@@ -358,10 +358,8 @@ def test_what_each_of_four_ranks_holds_adds_up_on_every_mesh():
     weights = {name: [one.memory["init"].parts["weights"] for one in ranks] for name, ranks in found.items()}
     assert weights["fsdp"] == weights["zero2"] == pytest.approx([BYTES / 4] * 4, rel=0.01), "50 rows in parts of 13"
     assert weights["hsdp"] == [BYTES / 2] * 4
-    hybrid = found["hsdp"][0].traffic
-    assert hybrid["all_gather"].sent == pytest.approx(
-        found["fsdp"][0].traffic["all_gather"].sent * (1 / 2) / (3 / 4), rel=0.01
-    )
+    hybrid, sharded = (found[name][0].traffic for name in ("hsdp", "fsdp"))
+    assert hybrid["all_gather"].sent == pytest.approx(sharded["all_gather"].sent * (1 / 2) / (3 / 4), rel=0.01)
     assert hybrid["all_reduce"].size == BYTES / 2, "of each shard between the replicas"
 
 
