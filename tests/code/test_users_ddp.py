@@ -236,17 +236,15 @@ def test_any_optimizer_and_model_of_ones_own_work_in_ranks(student: Student) -> 
 
 
 @pytest.mark.slow
-def test_a_wrapper_that_shards_weights_is_compared_by_whole_ones(student: Student, whole: dict[str, Record]) -> None:
+def test_a_wrapper_that_shards_weights_is_compared_by_whole_ones_or_refused(
+    student: Student, whole: dict[str, Record]
+) -> None:
     rows = student.measured(ddp="mine:FSDP")
     assert value(rows["error.weights"]) < 1e-6
     assert rows["gradients.relative_error"].samples is None
     for name in ("gradients.size", "rank0.optimizer_state"):
         part = 2 if name.endswith("state") else 1
         assert value(rows[name]) == pytest.approx(value(whole[name]) / part, rel=0.05)
-
-
-@pytest.mark.slow
-def test_without_a_method_that_gathers_them_it_is_refused(student: Student) -> None:
     assert "has no gather_full_params()" in student.unsupported(ddp="mine:HiddenFSDP")
 
 
