@@ -175,9 +175,6 @@ def test_a_link_among_the_artifacts_is_not_followed(tmp_path):
     assert (tmp_path / "outside").read_text() == "secret" and not (tmp_path / "new").exists()
 
 
-# Names
-
-
 @pytest.mark.parametrize("name", ["../../outside", "$(touch sprung)", "'\"<script>alert(1)</script>"])
 def test_the_name_of_a_sweep_is_escaped(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)

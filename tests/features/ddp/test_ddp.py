@@ -250,9 +250,6 @@ def test_a_wait_for_a_slower_rank_is_no_device_time():
     assert device_seconds([one, on_gpu([traced("gemm", 0, 100)])]) is None, "their collectives differ"
 
 
-# Differences
-
-
 def test_a_difference_that_may_be_nothing_says_so():
     around_zero = [1e-3, -2e-3, 3e-3, -1e-3, 2e-3, 1e-3, -3e-3, 2e-3, 1e-3, -1e-3]
     assert exposed_flags(around_zero) == (Flag.NOT_RESOLVED,)
