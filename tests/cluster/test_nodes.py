@@ -83,9 +83,6 @@ def test_a_node_holds_one_part_of_a_trial_at_most():
         assert side_by_side(replace(CONFIG, device="cuda"), [node(gpus) for gpus in nodes]) == most
 
 
-# Two parts, each with a trial server of its own, without Ray
-
-
 @pytest.mark.slow
 def test_a_cancelled_trial_ends_at_once(environment, no_servers):
     began = time.monotonic()

@@ -153,9 +153,6 @@ def unseen(nodes: list[Node]) -> list[Node]:
     return [replace(one, node_id=None, started=False, environments={"cpu": kept, "cuda": kept}) for one in nodes]
 
 
-# Software
-
-
 def test_differences_of_software_are_sentences():
     here = {"Python": "3.12", "torch": "2.13.0", "triton": "3.6.0", "trials/clock.py": "a", "trials/run_trial.py": "b"}
     there = {"Python": "3.11", "torch": "2.12.0", "trials/clock.py": "c", "analysis/new.py": "d"}
@@ -164,9 +161,6 @@ def test_differences_of_software_are_sentences():
         "torch 2.12.0 instead of 2.13.0",
         "different code in analysis/new.py, trials/clock.py, trials/run_trial.py",
     ]
-
-
-# Node types
 
 
 def test_the_types_of_the_cluster_file_are_nodes_that_could_be_started_less_those_that_are(monkeypatch):

@@ -16,7 +16,7 @@ from lmsweep.trials.code.importing import CodeFinder, nothing_cached
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
 from tests.support.clean_process import in_clean_process
-from tests.support.command import ROOT, answer_here
+from tests.support.command import ROOT, answer_here, lmsweep_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -282,6 +282,5 @@ def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the
 
 
 def test_a_sweep_without_own_code_needs_no_check() -> None:
-    done = answer_here("check", "quick")
-    words = "quick refers to no code of your own; its trials: lmsweep plan quick\n"
-    assert (done.returncode, done.stdout) == (0, words)
+    said = lmsweep_here("check", "quick")
+    assert said == "quick refers to no code of your own; its trials: lmsweep plan quick\n"

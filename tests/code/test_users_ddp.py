@@ -211,13 +211,13 @@ def test_a_failure_begins_with_the_users_file_and_line(student: Student) -> None
 
 @pytest.mark.slow
 def test_a_sharded_optimizer_is_given_the_class_that_it_shards(student: Student, whole: dict[str, Record]) -> None:
-    optimizer = "get_sharded_optimizer"
-    rows = student.measured(optimizer=f"mine:{optimizer}", optimizer_args='{"weight_decay":0.1}', ddp="flat")
+    optimizer = "mine:get_sharded_optimizer"
+    rows = student.measured(optimizer=optimizer, optimizer_args='{"weight_decay":0.1}', ddp="flat")
     assert value(rows["error.weights"]) < 1e-6
     shares = [value(rows[f"rank{rank}.optimizer_state"]) for rank in range(2)]
     assert sum(shares) == pytest.approx(value(whole["rank0.optimizer_state"]), rel=0.05)
     assert max(shares) < 0.8 * value(whole["rank0.optimizer_state"])
-    refused = student.unsupported("timing", optimizer=f"mine:{optimizer}", ddp="none", world_size=1)
+    refused = student.unsupported("timing", optimizer=optimizer, ddp="none", world_size=1)
     assert "the workload ddp measures it" in refused
 
 
@@ -236,26 +236,23 @@ def test_any_optimizer_and_model_of_ones_own_work_in_ranks(student: Student) -> 
 
 
 @pytest.mark.slow
-def test_a_wrapper_that_shards_weights_is_compared_by_whole_ones(student: Student, whole: dict[str, Record]) -> None:
+def test_a_wrapper_that_shards_weights_is_compared_by_whole_ones_or_refused(
+    student: Student, whole: dict[str, Record]
+) -> None:
     rows = student.measured(ddp="mine:FSDP")
     assert value(rows["error.weights"]) < 1e-6
     assert rows["gradients.relative_error"].samples is None
     for name in ("gradients.size", "rank0.optimizer_state"):
         part = 2 if name.endswith("state") else 1
         assert value(rows[name]) == pytest.approx(value(whole[name]) / part, rel=0.05)
-
-
-@pytest.mark.slow
-def test_without_a_method_that_gathers_them_it_is_refused(student: Student) -> None:
     assert "has no gather_full_params()" in student.unsupported(ddp="mine:HiddenFSDP")
 
 
 @pytest.mark.slow  # each starts ranks
 def test_a_wrapper_computes_in_the_type_of_gather_and_is_measured_as_fsdp_is(student: Student) -> None:
-    wrapper = "FullyShardedDataParallel"
     fields = {"precision": "bf16", "mode": "train_step"}
     for gather, kind in (("fp32", 4), ("bf16", 2)):
-        rows = student.measured(ddp=f"mine:{wrapper}", gather=gather, **fields)
+        rows = student.measured(ddp="mine:FullyShardedDataParallel", gather=gather, **fields)
         assert not any(Flag.DISAGREES in row.flags for row in rows.values())
         ours = student.measured(ddp="fsdp", gather=gather, **fields)
         for name in ("all_gather.sent", "reduce_scatter.sent"):

@@ -146,9 +146,6 @@ def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(honest, 
         assert len(opened.outcomes()) == 1, name
 
 
-# Artifacts
-
-
 def test_an_artifact_stays_among_the_artifacts(tmp_path):
     store = Store(str(tmp_path / "store"))
     store.check_writable()
@@ -176,9 +173,6 @@ def test_a_link_among_the_artifacts_is_not_followed(tmp_path):
     with pytest.raises(OSError, match="b is a link"):
         store.add_artifact("artifacts/b/new", b"content")
     assert (tmp_path / "outside").read_text() == "secret" and not (tmp_path / "new").exists()
-
-
-# Names
 
 
 @pytest.mark.parametrize("name", ["../../outside", "$(touch sprung)", "'\"<script>alert(1)</script>"])

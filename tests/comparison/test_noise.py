@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,10 +30,10 @@ def processes(attempts: Attempts, trial: TrialConfig, *wall: float, device: tupl
         attempts.ok(trial, values, sweep="noise")
 
 
-def compared(attempts: Attempts) -> Comparison:
+def compared(attempts: Attempts, **options: Any) -> Comparison:
     frame = analysis.load(attempts.store, pooled=False)
     sides = select_sides(frame, {"compile": "none"}, {"compile": "block"})
-    return compare(sides[0], sides[1], between=sides[2], variation=known_variation(frame))
+    return compare(sides[0], sides[1], between=sides[2], variation=known_variation(frame), **options)
 
 
 def test_noise_of_the_machine_widens_what_one_process_says(attempts: Attempts) -> None:
@@ -57,9 +58,7 @@ def test_device_times_have_a_variation_of_their_own(attempts: Attempts) -> None:
 def test_a_cell_varies_as_the_kind_of_its_processes_that_varies_most(attempts: Attempts) -> None:
     for trial, device in zip(SIDES, (0.098, 0.01), strict=True):  # the host decides the time of the second
         processes(attempts, trial, 0.1, device=(device,))
-    frame = analysis.load(attempts.store, pooled=False)
-    sides = select_sides(frame, {"compile": "none"}, {"compile": "block"})
-    found = compare(sides[0], sides[1], between=sides[2], values=[WALL_TIME])
+    found = compared(attempts, values=[WALL_TIME])
     assert list(found.cells["kind"]) == ["host"]
     assert re.match("Standard deviation .* assumed: .* % of wall time that the host decides", found.warnings[0])
 

@@ -168,13 +168,11 @@ def test_the_lines_that_were_read_are_shown_and_the_first_steps_do_not_count() -
     assert not any("tps: 483" in line for line in log.lines)
 
 
-def test_a_text_that_no_trainer_wrote_is_refused_with_the_names_of_those_that_are_known() -> None:
-    with pytest.raises(RequestError, match=r"^notes\.txt: no line is known of a trainer's log \(torchtitan, nanochat"):
-        read_log("a quiet day\n", "notes.txt")
-
-
-def test_standard_input_is_read_as_a_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    for content, said in ((b"a \xff day", "no line is known"), (bytes(MOST_BYTES + 1), "it has more than 100 MB")):
+def test_standard_input_is_read_as_a_file_is_and_refused_with_the_trainers_that_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unknown = r"no line is known of a trainer's log \(torchtitan, nanochat"
+    for content, said in ((b"a \xff day", unknown), (bytes(MOST_BYTES + 1), "it has more than 100 MB")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
         with pytest.raises(RequestError, match=f"^-: {said}"):
             lmsweep.audit("-")

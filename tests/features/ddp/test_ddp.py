@@ -154,9 +154,6 @@ def collectives(bench: Workbench, config: TrialConfig) -> list[tuple[int, int]]:
     return [collectives_of_a_step(built(bench, with_buckets(kind))) for kind in VARIANTS]
 
 
-# Six ways
-
-
 def buckets_of(size: int) -> int:
     parameters = list(TrainingStep(SMALL, set_math_mode("fp32", "cpu")).model.parameters())
     return len(fill_buckets(parameters[::-1], size))
@@ -251,9 +248,6 @@ def test_a_wait_for_a_slower_rank_is_no_device_time():
     assert device_seconds([one, other]) == pytest.approx(300e-9)
     assert (one.busy, other.busy) == (pytest.approx(400e-9), pytest.approx(350e-9)), "busy holds the waits"
     assert device_seconds([one, on_gpu([traced("gemm", 0, 100)])]) is None, "their collectives differ"
-
-
-# Differences
 
 
 def test_a_difference_that_may_be_nothing_says_so():

@@ -22,7 +22,7 @@ from lmsweep.orchestrator.features.doctor import examination, machine_checks
 from lmsweep.orchestrator.features.doctor.gpu_inventory import GpuState, gpu_states
 from lmsweep.orchestrator.features.doctor.machine_checks import Found
 from lmsweep.trials.machine import cgroups
-from tests.support.command import answer_here, lmsweep, lmsweep_here, program
+from tests.support.command import lmsweep, lmsweep_here, program
 
 HEALTHY = GpuState(
     name="NVIDIA H200", driver_version="580.1", memory=150_000_000_000, memory_used=600_000_000, processes=0,
@@ -36,12 +36,11 @@ def by_check(findings: Iterator[Found]) -> dict[str, Found]:
 
 
 def test_doctor_says_what_this_machine_can_measure_and_how_many_warnings_there_are():
-    done = answer_here("doctor")
-    assert done.returncode == 0, done.stderr
-    assert "\ndevices " in done.stdout and f"({psutil.cpu_count()} cores)" in done.stdout
-    assert re.match(r"(no warnings|1 warning|\d+ warnings)\n", done.stdout)
+    said = lmsweep_here("doctor")
+    assert "\ndevices " in said and f"({psutil.cpu_count()} cores)" in said
+    assert re.match(r"(no warnings|1 warning|\d+ warnings)\n", said)
     for check in ("torch", "ray", "nsys", "C++ compiler", "memory", "swap", "shared memory", "frequency governor"):
-        assert f"\n{check} " in done.stdout
+        assert f"\n{check} " in said
 
 
 def test_a_machine_without_nvidias_driver_says_so_and_a_gpu_that_it_hides_is_a_warning(monkeypatch, tmp_path):

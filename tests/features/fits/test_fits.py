@@ -303,8 +303,7 @@ def test_a_page_names_what_is_not_predicted_beside_what_does_not_fit(tmp_path):
     large = ANSWER["fits"][1]
     unknown = {"gpus": 8, "fits": None, "batch": None, "peak_bytes": None, "reason": "compiled code is not predicted"}
     page = page_of(tmp_path, fits=[large, large | unknown]).read_text()
-    said = "By full, no GPU asked about holds it; nearest is T4. Not predicted, with a reason below: 8 × T4."
-    assert said in page
+    assert "By full, no GPU asked about holds it; nearest is T4. Not predicted, with a reason below: 8 × T4." in page
 
 
 def test_a_file_without_an_answer_is_one_sentence(tmp_path):

@@ -215,20 +215,15 @@ def test_a_sweep_of_a_model_that_cannot_be_named_says_what_to_write_and_measures
     assert not (here / "results").exists()
 
 
-def test_a_function_that_the_user_has_written_in_place_of_the_one_to_write_is_measured(here: Path) -> None:
+def test_each_init_says_once_what_to_write_and_what_the_user_writes_in_its_place_is_measured(here: Path) -> None:
     (here / "mine.py").write_text(lm("vocab_size, router: Router", rows="vocab_size"))
-    lmsweep_here("init")
+    for _ in range(2):
+        (here / "lmsweep.yaml").unlink(missing_ok=True)
+        assert lmsweep_here("init").count("it needs router") == 1
     written = here / "lmsweep_model.py"
     written.write_text(written.read_text().replace("raise NotImplementedError", "return mine.LM(vocab_size, None) #"))
     written.write_text(f"import mine\n{written.read_text()}")
     assert "finite logits" in lmsweep_here("check", "lmsweep.yaml")
-
-
-def test_each_init_says_once_what_to_write_until_it_is_written(here: Path) -> None:
-    (here / "mine.py").write_text(lm("vocab_size, router: Router"))
-    for _ in range(2):
-        assert lmsweep_here("init").count("it needs router") == 1
-        (here / "lmsweep.yaml").unlink()
 
 
 def test_a_sweep_that_names_a_code_folder_and_nothing_of_it_is_refused(here: Path) -> None:

@@ -39,19 +39,15 @@ def test_what_the_device_costs_does_not_depend_on_its_host(attempts: Attempts) -
     assert "device_dollars ($/Mtoken)" in text and "a faster host saves the rest" in text
 
 
-def test_compiling_breaks_even_after_the_steps_that_save_its_time(attempts: Attempts) -> None:
+def test_compiling_breaks_even_after_steps_that_save_its_time_where_an_eager_one_is_known(attempts: Attempts) -> None:
     attempts.ok(config(compile="none"), {"step.time": (0.3,)})
     times = {"forward.compile_time": (2.0,), "backward.compile_time": (3.1,), "step.time": (0.1,)}
     attempts.ok(config(compile="block"), times)
     attempts.ok(config(compile="model"), {**times, "step.time": (0.4,)})
+    attempts.ok(config(compile="block", context_length=128), times)
     found = break_even(analysis.load(attempts.store)).set_index("compile")
+    assert list(found["context_length"]) == [256, 256], "the other has no eager counterpart"
     block = found.loc["block"]
     assert block["compile_time"] == pytest.approx(5.0) and block["saved"] == pytest.approx(0.2)
     assert block["steps"] in (25, 26)  # 5.0 / 0.2, rounded up
     assert found.loc["model", "saved"] < 0 and found.loc["model", ["steps"]].isna().all()
-
-
-def test_a_compiled_step_without_its_eager_counterpart_has_no_line(attempts: Attempts) -> None:
-    attempts.ok(config(compile="none", context_length=128), {"step.time": (0.3,)})
-    attempts.ok(config(compile="block"), {"forward.compile_time": (2.0,), "step.time": (0.1,)})
-    assert break_even(analysis.load(attempts.store)).empty

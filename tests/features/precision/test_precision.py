@@ -229,21 +229,18 @@ LLAMA = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num
     "loss", ["./mine.py:of_logits", "./mine.py:of_hidden", pytest.param("chunked", marks=needs_chunked_loss)]
 )
 @pytest.mark.usefixtures("forget_code")
-def test_errors_are_those_of_the_loss_that_was_chosen(tmp_path: Path, monkeypatch, loss: str, model: tuple[str, ...]):
+def test_errors_are_those_of_the_loss_that_was_chosen(here: Path, loss: str, model: tuple[str, ...]):
     if "hf" in model[0]:
         pytest.importorskip("transformers")
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(LOSSES_OF_A_USER)
-    Path("config.json").write_text(json.dumps(LLAMA))
+    (here / "mine.py").write_text(LOSSES_OF_A_USER)
+    (here / "config.json").write_text(json.dumps(LLAMA))
     found = measured(single_trial(["workloads=precision", f"loss={loss}", "context_length=8", "batch_size=2", *model]))
     assert found["gradients.relative_error"] < 1e-6 and found["loss.relative_error"] < 1e-6
     assert ("logits.relative_error" in found) == loss.endswith("of_logits"), "elsewhere the step has no logits"
 
 
-def test_a_loss_that_computes_logits_by_parts_has_its_error_and_the_types_of_all_other_tensors():
+def test_a_loss_that_computes_logits_by_parts_has_the_types_of_all_other_tensors():
     rows = run_here(precision_of(replace(SMALL, precision="bf16", loss="chunked")))
-    errors = {row.phase for row in records_of(rows) if row.metric == "relative_error"}
-    assert "loss" in errors and "logits" not in errors
     found = [row.detail for row in rows if isinstance(row, DetailRow)]
     kinds = {one.kind for one in found if (one.subject, one.rules) == ("transformer", "cpu")}
     assert kinds == {"weight", "output", "loss", "gradient"}
@@ -275,9 +272,8 @@ class Model(torch.nn.Module):
 
 
 @pytest.mark.usefixtures("forget_code")
-def test_a_part_without_a_gradient_has_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(HEAD_OF_ZEROS)
+def test_a_part_without_a_gradient_has_no_error(here: Path):
+    (here / "mine.py").write_text(HEAD_OF_ZEROS)
     words = ["workloads=precision", "model=./mine.py:Model", "vocab_size=20", "context_length=8", "batch_size=2"]
     found = measured(single_trial(words))
     assert found["embedding_gradients.relative_error"] == 0 < found["head_gradients.relative_error"] < 1e-6
