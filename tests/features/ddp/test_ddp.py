@@ -136,8 +136,8 @@ def signal_later(
 # What begins when
 
 
-def collectives_of_a_step(parallel: TimedRank) -> tuple[int, int]:
-    """How many there are, and how many begin in backward; see `trace_communication`."""
+def collectives_of_a_step(parallel: TimedRank) -> tuple[int, int, int]:
+    """How many there are, and how many begin in backward; see `trace_communication`. Then those of a local step."""
     parallel.step(synchronized=True)  # in its first backward DistributedDataParallel has other buckets
     with profile(activities=[ProfilerActivity.CPU]) as trace:
         for phase in parallel.phases():
@@ -147,10 +147,13 @@ def collectives_of_a_step(parallel: TimedRank) -> tuple[int, int]:
     events = trace.profiler.kineto_results.events()
     (backward,) = (event for event in events if event.name() == "backward")
     begun = [event.start_ns() for event in events if event.name().startswith("c10d::")]
-    return on_cpu(events).collectives, sum(start < backward.end_ns() for start in begun)
+    with parallel.local(), profile(activities=[ProfilerActivity.CPU]) as alone:
+        parallel.run()
+    in_local = sum(event.name().startswith("c10d::") for event in alone.profiler.kineto_results.events())
+    return on_cpu(events).collectives, sum(start < backward.end_ns() for start in begun), in_local
 
 
-def collectives(bench: Workbench, config: TrialConfig) -> list[tuple[int, int]]:
+def collectives(bench: Workbench, config: TrialConfig) -> list[tuple[int, int, int]]:
     return [collectives_of_a_step(built(bench, with_buckets(kind))) for kind in VARIANTS]
 
 
@@ -162,7 +165,9 @@ def buckets_of(size: int) -> int:
 def test_each_variant_communicates_in_its_own_way():
     buckets = buckets_of(BUCKET_BYTES)
     assert 2 < buckets < PARAMETERS - 2 and buckets_of(10**9) == 1
-    found = dict(zip(VARIANTS, in_ranks(collectives, SMALL), strict=True))
+    *counts, in_local = zip(*in_ranks(collectives, SMALL), strict=True)
+    assert {*in_local} == {0}
+    found = dict(zip(VARIANTS, zip(*counts, strict=True), strict=True))
     of_torch, begun = found.pop("torch")  # which fills its own buckets
     assert 2 < of_torch < PARAMETERS - 2 and begun >= 1
     assert found == {
