@@ -47,7 +47,7 @@ class Feature:
     trackers: Mapping[str, str] = field(default_factory=dict)
     """NAME, of `run --tracker NAME` -> MODULE:NAME of what returns a `Tracker`."""
     environments: Mapping[str, str] = field(default_factory=dict)
-    """`is_made` and `interpreter_with` -> MODULE:NAME of such functions, as in software.py."""
+    """Function of software.py -> MODULE:NAME of that of the feature."""
     extends: Callable[[Callable[..., None]], Callable[..., None]] = lambda verb: verb
     """Adds options to a verb, of whichever feature, by `with_option`."""
 

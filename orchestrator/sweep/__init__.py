@@ -7,7 +7,6 @@ hints.py               what to write in place of a value that its field does not
 grids.py               the values that a grid combines
 expansion.py           combines values of fields into configurations
 users_code.py          references to the user's code, and what may stand beside them
-software_axis.py       the releases in which a trial's environment differs from the installed one
 located_yaml.py        YAML that remembers line numbers, so an error can say where it is
 ranges.py              ranges of numbers: 128..1024; durations: 30m; shards: 3/16
 """

@@ -18,9 +18,9 @@ from pydantic import (
     model_validator,
 )
 
+from lmsweep.orchestrator.software import read_software
 from lmsweep.orchestrator.sweep.located_yaml import shown
 from lmsweep.orchestrator.sweep.ranges import seconds_of
-from lmsweep.orchestrator.sweep.software_axis import read_software
 from lmsweep.orchestrator.sweep.users_code import Fields, argument_of, read_code, size_fields
 from lmsweep.trials.lengths.length_forms import read_lengths
 from lmsweep.trials.spec.config import (

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.orchestrator.feature import packaged_sweeps
+from lmsweep.orchestrator.software import with_files_read
 from lmsweep.orchestrator.sweep.expansion import Expansion, expand
 from lmsweep.orchestrator.sweep.grids import Block, read_grid, written_out
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, Scalar, number_in, parse, refusal, shown
 from lmsweep.orchestrator.sweep.schema import SKELETON, Axes, SweepFile, given
-from lmsweep.orchestrator.sweep.software_axis import with_software
 from lmsweep.orchestrator.sweep.users_code import argument_of, with_code
 from lmsweep.orchestrator.sweep.validation import correct_keys, validate
 from lmsweep.trials.code.ownership import folder_within
@@ -282,7 +282,7 @@ def _trials(
         of_user = ((name,) for name in dict.fromkeys(asked) if is_reference(name))
         made = partial(Trial, config=config, sweep=sweep, question=question, varying=found.varying[config])
         trials += [made(workloads=names) for names in (of_lmsweep, *of_user) if names]
-    placed = with_software(with_code(trials, code, trusted), code, trusted)
+    placed = with_files_read(with_code(trials, code, trusted), code, trusted)
     return tuple(replace(one, config=with_lengths(one.config)) if one.config.varies else one for one in placed)
 
 

@@ -24,8 +24,7 @@ from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.orchestrator.planning.plan import Plan, Planned
-from lmsweep.orchestrator.software import SoftwareError, interpreter_with
-from lmsweep.orchestrator.sweep.software_axis import canonical_software
+from lmsweep.orchestrator.software import SoftwareError, interpreter_with, requirements_of
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.machine.interpreter import environment
 from lmsweep.trials.machine.scratch import temporary_folder
@@ -62,7 +61,7 @@ class Question:
         """Return the software of the trials with this release. Raises RequestError if the release is not a
         valid version."""
         try:
-            return canonical_software([f"{self.package}=={self.releases[position]}"])
+            return requirements_of({self.package: self.releases[position]})
         except ValueError as error:
             raise RequestError(f"--releases: {error}") from None
 
@@ -72,7 +71,7 @@ def known_releases(package: str, good: str, bad: str) -> list[str]:
     from new to old. Raises RequestError."""
     try:
         low, high = sorted([Version(good), Version(bad)])
-        canonical_software([f"{package}=={good}"])
+        requirements_of({package: good})
     except (InvalidVersion, ValueError) as error:
         raise RequestError(f"--good {good} --bad {bad}: {error}") from None
     words = [sys.executable, "-m", "pip", "index", "versions", package, "--disable-pip-version-check"]

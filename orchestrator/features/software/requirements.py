@@ -16,13 +16,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from lmsweep.orchestrator.software import INSTALLED
 from lmsweep.orchestrator.sweep.located_yaml import shown
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.software_pins import pinned
 
-INSTALLED = "installed"
-"""The word for what is installed where lmsweep runs: the field's value None."""
 FILE_SUFFIX = ".txt"
 """Suffix of files with requirements."""
 MOST_BYTES = 100_000
@@ -40,10 +39,8 @@ USUAL_PACKAGES = ("torch", "triton")
 """Packages that a sweep file may name even where they are not installed, as on a cluster's head."""
 
 
-def read_software(value: object) -> str | None:
-    """Return requirements, or the name of a file with them; None for `installed`. Raises ValueError."""
-    if value == INSTALLED:
-        return None
+def requirements_of(value: object) -> str:
+    """Return the requirements that a value of the field states, or the name of a file with them. Raises ValueError."""
     if isinstance(value, dict):
         for name, version in value.items():
             if not isinstance(version, str) or not isinstance(name, str):
@@ -57,7 +54,7 @@ def read_software(value: object) -> str | None:
     return value if value.endswith(FILE_SUFFIX) else canonical_software(value.split())
 
 
-def with_software(trials: tuple[Trial, ...], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
+def with_files_read(trials: tuple[Trial, ...], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
     """Return the trials with the requirements of files, in the code folder, in place of their names. Raises
     RequestError if a file cannot be read, and for a package that is neither installed nor trusted."""
     texts: dict[str | None, str] = {}

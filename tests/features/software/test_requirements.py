@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmsweep.orchestrator.sweep.software_axis import canonical_software
+from lmsweep.orchestrator.features.software.requirements import canonical_software
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import trial_id
