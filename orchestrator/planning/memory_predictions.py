@@ -75,28 +75,26 @@ class Predictions:
             if subject := subject_of(trial):
                 self._wanted[self._key(trial, subject)] = Question(config=trial.config, subject=subject)
                 self._code = self._code or trial.code
-        small = {}
-        for key, one in self._wanted.items() if least else ():
-            if (high := upper_bound(one.config, one.subject)) is not None and high < least:
-                small[key] = Answer(reason=f"it needs less than {least} bytes")
+        small = {key for key, one in self._wanted.items() if least and _needs_less(one, least)}
         self.has_operators = operators
         self._cache = _Cache()
         cached = self._cache.read({name for key in self._wanted for name in (key, key + OPERATORS)})
         self._kept = {key: cached[key] for key in self._wanted if key in cached}
         """Key -> what the cache has of its memory."""
-        self._known: dict[str, Answer] = small | cached
-        """Name -> an answer. A name is a key, a key with OPERATORS, or what `_verdict_key` returns."""
+        self._known = dict.fromkeys(small, Answer(reason=f"it needs less than {least} bytes")) | cached
+        """Name -> an answer. A name is a key, a key with OPERATORS, or what `_verdict_key` returns. It alone grows."""
         count = len(self._wanted) - len(small)
         self._time_limit: float | None = BOUND_SECONDS if count > MOST else None
         """Seconds after which no more answers are awaited; None: all are."""
         self._without_memory = [key for key in self._wanted if key not in self._known]
-        """Keys whose memory no answer is about yet."""
+        """Keys about whose memory nothing was known at first."""
         on_gpu = [key for key, one in self._wanted.items() if one.config.device_type == "cuda"]
         wants_steps = operators and not self._time_limit
         self._without_step = [key for key in on_gpu if not self._of_step(key)] if wants_steps else []
-        """Keys whose operators are wanted, and no answer is about yet."""
+        """Keys whose operators are wanted, and were not known at first."""
         self._answers: Answers | None = None
-        self._awaited: list[str] = []  # the names of these answers
+        self._awaited: list[str] = []
+        """The names of these answers, in their order."""
         is_large = count > (MOST if each else FEW)
         self._is_waiting = is_large and bool(self._without_memory or self._without_step)
         """Whether a large plan has yet to ask."""
@@ -120,7 +118,8 @@ class Predictions:
         decided = {key: self._without_prediction(key, limits) for key in self._without_memory}
         self._known |= {key: answer for key, answer in decided.items() if answer}
         undecided = [key for key, answer in decided.items() if not answer]
-        deciding = [*self._kept, *undecided] if undecided else []  # what is known decides about others, too
+        # What the cache has is asked again with its answer, `kept`: that costs nothing, and decides about others, too.
+        deciding = [*self._kept, *undecided] if undecided else []
         questions = {}
         for key in deciding:
             question = self._question(key, "bounds")
@@ -233,7 +232,7 @@ class Predictions:
                 )
         self._known |= self._cache.read(set(questions)) if questions else {}
         if unknown := {key: question for key, question in questions.items() if key not in self._known}:
-            self._known |= zip(unknown, self._ask(unknown).wait(), strict=True)
+            self._known |= dict(zip(unknown, self._ask(unknown).wait(), strict=True))
 
     def why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
         available, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
@@ -255,9 +254,9 @@ class Predictions:
         limit = self._time_limit
         answers = self._answers.within(limit) if limit else dict(enumerate(self._answers.wait()))
         self._answers = None
+        in_time = {self._awaited[index]: answer for index, answer in answers.items()}
         late = Answer(reason=f"in a plan this large, only what {BOUND_SECONDS:g} s suffice for is predicted")
-        self._known = dict.fromkeys(self._awaited, late) | self._known
-        self._known |= {self._awaited[index]: answer for index, answer in answers.items()}
+        self._known = dict.fromkeys(self._awaited, late) | self._known | in_time  # of one name, the last counts
 
     def _key(self, trial: Trial, subject: Subject) -> str:
         asked = (trial.config, subject)
@@ -274,6 +273,11 @@ class Predictions:
         if self._answers:
             self._answers.close()
         self._answers = None
+
+
+def _needs_less(asked: Question, least: int) -> bool:
+    high = upper_bound(asked.config, asked.subject)
+    return high is not None and high < least
 
 
 class _Cache:
@@ -293,11 +297,12 @@ class _Cache:
             return {}
         found = {}
         for line in lines:
-            if line.partition('"')[2].partition('"')[0] not in wanted:  # the name, without parsing the whole line
+            name = line.removeprefix('["').partition('"')[0]  # without parsing the whole line
+            if name not in wanted:
                 continue
             try:
-                name, answer = json.loads(line)
-                found[str(name)] = answer_of(answer)
+                _, answer = json.loads(line)
+                found[name] = answer_of(answer)
             except (ValueError, TypeError, AttributeError):  # its writer was killed
                 continue
         return found

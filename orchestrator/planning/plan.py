@@ -139,25 +139,26 @@ class Promise:
     A later trial is covered if each place where the result may be is one of its own environments. Say `cuda` has the
     environments {A, B}, `cuda:H100` has {A} and `cuda:H200` has {B}:
 
-    | earlier trial | `by` | `within` | covers |
+    | earlier trial | `may_be_in` | `fails_in` | covers |
     |---|---|---|---|
     | `cuda:H100` runs in A | {A} | | `cuda:H100`, `cuda` |
     | `cuda` runs in A or B, as Ray chooses | {A, B} | | `cuda` |
     | `cuda:H100` does not fit into A | {A} | {A} | `cuda:H100`; not `cuda`, which may fit into B |
     """
 
-    by: frozenset[str]
-    """The environment_ids of all environments that the result may be of."""
-    within: frozenset[str] | None = None
-    """The environment_ids of all environments in which it fails: in others it may run. None: no such limit."""
+    may_be_in: frozenset[str]
+    """The environment_ids of all environments that the result may be of; of a failure, the first."""
+    fails_in: frozenset[str] | None = None
+    """The environment_ids of all environments in which it fails: in others it may run. None: it is no failure."""
 
     @classmethod
     def of_failure(cls, environments: Collection[str]) -> Self:
-        """Return the promise of a failure in all of these environments, which is stored for the first."""
-        return cls(by=frozenset({next(iter(environments))}), within=frozenset(environments))
+        """Return the promise of a failure in all of these environments, which is stored for the first alone."""
+        return cls(may_be_in=frozenset({next(iter(environments))}), fails_in=frozenset(environments))
 
     def covers(self, environments: Collection[str]) -> bool:
-        return self.by <= set(environments) and (self.within is None or self.within >= set(environments))
+        is_there = self.may_be_in <= set(environments)
+        return is_there and (self.fails_in is None or set(environments) <= self.fails_in)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +199,9 @@ class Question:
     @cached_property
     def obstacles(self) -> dict[str, str | None]:
         """Why the trial does not run, by environment."""
-        several = len(self.environments) > 1  # what a single one excludes, `unsupported` has decided before
-        workloads = self.trial.workloads if several else ()
+        # The workloads run together, so a rule that excludes one of them excludes the trial. What all environments
+        # exclude, and so a single one, `unsupported` has decided before.
+        workloads = self.trial.workloads if len(self.environments) > 1 else ()
         found = {}
         for key, environment in self.environments.items():
             excluded = (self.excluded(name, key) for name in workloads)
@@ -247,26 +249,28 @@ def shared(asked: Question) -> Decision | None:
 
 def stored(asked: Question) -> Decision | None:
     """Workloads that enough processes have measured; they are shown if no others are left."""
-    found = {name: key for name in asked.trial.workloads for key in asked.environments if asked.has_enough(key, name)}
-    if not found:
+    workloads, environments = asked.trial.workloads, asked.environments
+    measured = tuple(name for name in workloads if any(asked.has_enough(key, name) for key in environments))
+    if not measured:
         return None
-    promise = Promise(by=frozenset(asked.environments))
-    if set(found) != set(asked.trial.workloads):
-        return Decision(tuple(found), promise=promise)
-    there = found[asked.trial.workloads[0]]
-    status = asked.done[there, asked.measurement(asked.trial.workloads[0])].status
+    # In all environments, though one suffices: a trial that has only some of them is not covered, and looks itself.
+    promise = Promise(may_be_in=frozenset(environments))
+    if measured != workloads:
+        return Decision(measured, promise=promise)
+    there = [key for key in environments if asked.has_enough(key, measured[0])][-1]
+    status = asked.done[there, asked.measurement(measured[0])].status
     outcome = "already measured" if status == Status.OK else status
-    reason = f"{outcome} on {asked.environments[there].device_name}"
+    reason = f"{outcome} on {environments[there].device_name}"
     # Where no node can hold the trial now, say why; the stored reason may be older.
     planned = asked.planned("stored", asked.able.reason if isinstance(asked.able, Refusal) else reason, there)
-    return Decision(tuple(found), (planned,), promise)
+    return Decision(measured, (planned,), promise)
 
 
 def nowhere(asked: Question) -> Decision | None:
     """A trial that no node can hold."""
     if not isinstance(asked.able, Refusal):
         return None
-    promise = Promise(by=frozenset(asked.environments))
+    promise = Promise(may_be_in=frozenset(asked.environments))
     return Decision(asked.trial.workloads, (asked.planned("unsupported", asked.able.reason),), promise)
 
 
@@ -307,11 +311,12 @@ def run(asked: Question) -> Decision | None:
     there = fits[0][1]
     once = asked.planned("run", None, there, place(config, [node for node, _ in fits], asked.cluster))
     stored_processes = {name: asked.processes(there, name) for name in workloads}
-    promise = Promise(by=frozenset(key for _, key in fits))
+    promise = Promise(may_be_in=frozenset(key for _, key in fits))
     planned = []
-    for number in range(min(stored_processes.values()) + 1, config.processes + 1):
-        unmeasured = tuple(name for name in workloads if stored_processes[name] < number)
-        planned.append(replace(once, trial=replace(asked.trial, workloads=unmeasured), process=number))
+    # Say of 3 processes `timing` has 2 stored, `memory` none: processes 1 and 2 measure `memory`, process 3 both.
+    for process in range(min(stored_processes.values()) + 1, config.processes + 1):
+        unmeasured = tuple(name for name in workloads if stored_processes[name] < process)
+        planned.append(replace(once, trial=replace(asked.trial, workloads=unmeasured), process=process))
     return Decision(workloads, tuple(planned), promise)
 
 

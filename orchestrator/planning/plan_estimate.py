@@ -129,11 +129,10 @@ def _dollars(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], start
     """Return the price of these trials. start: seconds in which the run starts and compiles, and no device works."""
     dollars = 0.0
     for alike in grouped(trials, _device):
-        ranks = [one.trial.config.world_size for one in alike]
-        taken = max(one.required_placement.slots * count for one, count in zip(alike, ranks, strict=True))
-        working = sum(seconds[one.index] * count for one, count in zip(alike, ranks, strict=True))
-        # The devices that trials will use at once are paid for from the start.
-        dollars += hourly.get(_device(alike[0]), 0.0) * (start * taken + working) / 3600
+        # A slot is room for a trial of `world_size` devices. What all slots hold is paid for from the start.
+        devices_at_once = max(one.slots * one.trial.config.world_size for one in alike)
+        device_seconds = sum(seconds[one.index] * one.trial.config.world_size for one in alike)
+        dollars += hourly.get(_device(alike[0]), 0.0) * (start * devices_at_once + device_seconds) / 3600
     return dollars
 
 
@@ -169,6 +168,7 @@ def _side_by_side(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], 
     by_placement: dict[Placement, list[float]] = defaultdict(list)
     for one in trials:
         by_placement[one.required_placement].append(seconds[one.index])
+    # At least the longest trial, and at least an equal share of the slots.
     found = [max(*each, sum(each) / placement.slots) for placement, each in by_placement.items()]
     return sum(found) if in_turns else max(found, default=0.0)
 

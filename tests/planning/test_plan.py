@@ -50,10 +50,10 @@ def ok(question: Question, workload: str, environment: str, processes: int = 1) 
 
 def test_a_workload_that_an_earlier_trial_measures_there_is_dropped() -> None:
     question = asked("timing", "memory")
-    promised = {question.measurement("timing"): [Promise(by=frozenset({ON_H200}))]}
+    promised = {question.measurement("timing"): [Promise(may_be_in=frozenset({ON_H200}))]}
     decision = shared(replace(question, promises=promised))
     assert decision and decision.workloads == ("timing",) and not decision.planned
-    elsewhere = {question.measurement("timing"): [Promise(by=frozenset({"other"}))]}
+    elsewhere = {question.measurement("timing"): [Promise(may_be_in=frozenset({"other"}))]}
     assert shared(replace(question, promises=elsewhere)) is None
 
 
