@@ -120,7 +120,7 @@ Part = TypeVar("Part", What, Where, How)
 
 @dataclass(frozen=True)
 class PlanArguments(How, What, Where):
-    """The arguments of `lmsweep.plan` and `lmsweep.run`, a signature. `part` takes it apart; each part checks itself."""
+    """The arguments of `lmsweep.plan` and `lmsweep.run`: a signature. `part` takes it apart, which checks each part."""
 
     def part(self, kind: type[Part]) -> Part:
         return kind(**{one.name: getattr(self, one.name) for one in fields(kind)})

@@ -27,7 +27,7 @@ class Expansion:
     """Configuration -> its workloads, without those that another configuration measures: the one with the most
     processes, or the earliest of these."""
     varying: dict[TrialConfig, tuple[str, ...]]
-    """Configuration -> the fields that vary in the first grid that has it, whichever grid measures the others."""
+    """Configuration -> the fields that vary in the grid for which it first measures, whichever measures the others."""
     problems: list[Problem]
     idle: list[KeyPath]
     """The rows of `exclude` that exclude nothing."""
@@ -60,16 +60,17 @@ def expand(blocks: list[Block]) -> Expansion:
             for workload in block.workloads:
                 measurement = (workload, _fields_of(workload)(config))
                 before = measured_by.get(measurement)
-                if before is None or config.processes > before.processes:  # it measures for both
-                    measured_by[measurement] = config
-                    first_grid.setdefault(config, grid)
-                    wanted.setdefault(config, []).append(workload)
-                    if before:
-                        wanted[before].remove(workload)
+                if before and before.processes >= config.processes:
+                    continue  # it measures for both
+                measured_by[measurement] = config
+                first_grid.setdefault(config, grid)
+                wanted.setdefault(config, []).append(workload)
+                if before:
+                    wanted[before].remove(workload)
         if everything_excluded:
             problems[block.problem("every combination is excluded")] = None
         idle += [(*block.path, "exclude", index) for index, one in enumerate(matched) if not one]
-    wanted = {config: names for config, names in wanted.items() if names}
+    wanted = {config: names for config, names in wanted.items() if names}  # others measure for those without
     fields = {grid: tuple(varying_fields(configs)) for grid, configs in of_grid.items()}
     varying = {config: fields[first_grid[config]] for config in wanted}
     return Expansion(wanted=wanted, varying=varying, problems=list(problems), idle=idle)
@@ -83,7 +84,7 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
     for values, row in chosen:
         arguments = spread(dict(zip(names, values, strict=True)) | row)
         excluded = False
-        for index, unwanted in enumerate(block.exclude):
+        for index, unwanted in enumerate(block.exclude):  # all of them: each that matches is marked
             if all(arguments.get(name, _DEFAULTS.get(name)) == value for name, value in unwanted.items()):
                 excluded = matched[index] = True
         if excluded:
