@@ -87,7 +87,8 @@ def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], o
 class LastResort:
     """A thread that ends the process if the main thread hangs: Python runs handlers of signals only there.
 
-    A signal arrives, and this thread learns of it: at once, or within SAME_SECONDS if the kernel keeps it pending.
+    A signal arrives, and this thread learns of it: at once from Python's handler in C, which writes its number to the
+    socket, or within SAME_SECONDS from `sigpending`, if the thread that the kernel has chosen for it hangs.
     Then the main thread hears it, and this thread forgets it; or else the process ends, END_SECONDS later.
     A main thread that has heard it may hang in its clean-up: it calls `end_soon` first, which ends the process anyway.
     """
@@ -108,8 +109,7 @@ class LastResort:
         cls._wake.setblocking(False)
         signal.set_wakeup_fd(cls._wake.fileno(), warn_on_full_buffer=False)
         ears.settimeout(SAME_SECONDS)  # so `_watch` looks at pending signals and the time at least that often
-        # The watcher learns of a signal in two ways. Python's handler in C writes its number to the socket; if the
-        # thread that the kernel chose hangs before that, `sigpending` has it, because the watcher inherits this mask.
+        # The thread inherits the mask: no signal is delivered to it, and sigpending has those that nobody takes.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *TERMINATION_SIGNALS))
         threading.Thread(target=cls._watch, args=(ears,), name="last resort", daemon=True).start()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

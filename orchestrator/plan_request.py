@@ -152,7 +152,7 @@ def command_on(devices: str, what: What, where: Where, how: How) -> str:
     others = [one for one in what.overrides if one.partition("=")[0].strip() != "device"]
     on_devices = replace(what, overrides=[*others, f"device={devices}"])
     verb, more = ("plan", ["--for", where.device]) if where.device else ("run", [])
-    return resume_command(verb, on_devices, where, how, more, lasting=OPTIONS)  # nothing has run: all options hold
+    return resume_command(verb, on_devices, where, how, more, lasting=OPTIONS)
 
 
 def _options(part: What | Where | How, names: Container[str] = OPTIONS) -> list[str]:

@@ -23,8 +23,7 @@ def is_made(software: str) -> bool:
 
 
 def interpreter_with(software: str, say: Callable[[str], None] = lambda words: None) -> str:
-    """Return the Python of its environment, which is made if needed. say: reports what takes time. Raises
-    SoftwareError."""
+    """Return its environment's Python, made if need be. say: reports what takes time. Raises SoftwareError."""
     of_feature = registered("environments").get("interpreter_with")
     if of_feature is None:
         raise SoftwareError(f"no feature that is here makes the environment {software}", Status.UNSUPPORTED)

@@ -58,8 +58,7 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refus
         return Refusal(
             f"nodes {config.nodes} needs {config.nodes} identical nodes with {ranks} {what} each; available: {most}"
         )
-    enough = [kind for kind in kinds if _count(kind) >= config.nodes]
-    return next((kind for kind in enough if not kind[0].gpus), enough[0])
+    return min((kind for kind in kinds if _count(kind) >= config.nodes), key=lambda kind: kind[0].gpus > 0)
 
 
 def _none_has(nodes: Sequence[Node]) -> str:

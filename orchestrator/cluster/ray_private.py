@@ -61,8 +61,7 @@ def job_config() -> "JobConfig":
 
 
 def head_address(address: str) -> str:
-    """Return the address; for `auto`, that of a Ray here which others can reach: that of a run listens on LOOPBACK.
-    Raises ConnectionError."""
+    """Return the address; for `auto`, that of a Ray here, but not of a run, at LOOPBACK. Raises ConnectionError."""
     from ray._private import services
 
     if address != "auto":
@@ -278,11 +277,8 @@ def without_side_effects_of_tune() -> Iterator[None]:
     from ray.air._internal import usage
     from ray.tune import tune
 
-    never_set = Event()  # Tune ends its run when a signal sets the event that the replaced function returns
-    with (
-        _replaced(tune, "_setup_signal_catching", lambda: never_set),
-        _replaced(usage, "tag_callbacks", lambda _: False),
-    ):
+    # Tune's function returns an event that its signal handlers set, and that ends the run. `Event()` is never set.
+    with _replaced(tune, "_setup_signal_catching", Event), _replaced(usage, "tag_callbacks", lambda _: False):
         yield
 
 

@@ -49,8 +49,7 @@ def run_now(what: What, where: Where, how: How, began: float) -> "Run":
     from lmsweep.trials.machine.live_phase import watched_phases
 
     resume = resume_command("run", what, where, how)
-    watched = on_terminal() and where.address is None
-    with watched_phases() if watched else nullcontext() as phases:
+    with watched_phases() if on_terminal() and where.address is None else nullcontext() as phases:
         ends_at = how.limit().until(began)
         try:
             if ends_at is not None:

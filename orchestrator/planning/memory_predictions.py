@@ -37,7 +37,7 @@ from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.spec.config import StepFlops, Trial, TrialConfig
+from lmsweep.trials.spec.config import StepFlops, Trial
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
 
@@ -66,8 +66,7 @@ class Predictions:
 
     def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False, operators: bool = False) -> None:
         """least: bytes; no smaller trial is predicted. each: up to MOST are, not FEW. operators: of steps, too."""
-        self._digest = cache(code_digest)
-        self._keys: dict[tuple[TrialConfig, Subject], str] = {}
+        self._digest, self._memory_id = cache(code_digest), cache(memory_id)
         self._wanted: dict[str, Question] = {}
         """Key -> what is asked. Trials that need the same memory share a key."""
         self._code: Code | None = None
@@ -75,7 +74,8 @@ class Predictions:
             if subject := subject_of(trial):
                 self._wanted[self._key(trial, subject)] = Question(config=trial.config, subject=subject)
                 self._code = self._code or trial.code
-        small = {key for key, one in self._wanted.items() if least and _needs_less(one, least)}
+        bounds = {key: upper_bound(one.config, one.subject) for key, one in self._wanted.items()} if least else {}
+        small = [key for key, high in bounds.items() if high is not None and high < least]
         self.has_operators = operators
         self._cache = _Cache()
         cached = self._cache.read({name for key in self._wanted for name in (key, key + OPERATORS)})
@@ -184,8 +184,7 @@ class Predictions:
         if not trial.config.has_counted_flops or (subject := subject_of(trial)) is None:
             return None
         self._collect()
-        found = self._known.get(self._key(trial, subject))
-        return found.flops if found else None
+        return self._known.get(self._key(trial, subject), Answer()).flops
 
     def shapes(self, trial: Trial) -> Mapping[tuple[int, int], Operators] | Refusal:
         """Return rows, width and operators of some steps of a trial whose batches differ, or why they are unknown."""
@@ -259,10 +258,7 @@ class Predictions:
         self._known = dict.fromkeys(self._awaited, late) | self._known | in_time  # of one name, the last counts
 
     def _key(self, trial: Trial, subject: Subject) -> str:
-        asked = (trial.config, subject)
-        if asked not in self._keys:
-            self._keys[asked] = memory_id(trial.config, subject, self._digest(trial.config.references, trial.code))
-        return self._keys[asked]
+        return self._memory_id(trial.config, subject, self._digest(trial.config.references, trial.code))
 
     def _verdict_key(self, trial: Trial, limit: MemoryLimit) -> str:
         subject = subject_of(trial)
@@ -273,11 +269,6 @@ class Predictions:
         if self._answers:
             self._answers.close()
         self._answers = None
-
-
-def _needs_less(asked: Question, least: int) -> bool:
-    high = upper_bound(asked.config, asked.subject)
-    return high is not None and high < least
 
 
 class _Cache:

@@ -157,8 +157,7 @@ class Promise:
         return cls(may_be_in=frozenset({next(iter(environments))}), fails_in=frozenset(environments))
 
     def covers(self, environments: Collection[str]) -> bool:
-        is_there = self.may_be_in <= set(environments)
-        return is_there and (self.fails_in is None or set(environments) <= self.fails_in)
+        return self.may_be_in <= set(environments) and (self.fails_in is None or self.fails_in >= set(environments))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,8 +198,7 @@ class Question:
     @cached_property
     def obstacles(self) -> dict[str, str | None]:
         """Why the trial does not run, by environment."""
-        # The workloads run together, so a rule that excludes one of them excludes the trial. What all environments
-        # exclude, and so a single one, `unsupported` has decided before.
+        # A workload that a rule excludes keeps out those that run with it. `unsupported` has decided for a single one.
         workloads = self.trial.workloads if len(self.environments) > 1 else ()
         found = {}
         for key, environment in self.environments.items():

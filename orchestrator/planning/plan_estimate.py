@@ -17,8 +17,7 @@ from lmsweep.trials.analytic.prices import Price, hourly_dollars
 START_SECONDS = 13.0
 """Planning, starting and stopping Ray, and importing PyTorch, with its bytecode cached, in the first worker."""
 LATE_SHARE, LATE_SECONDS = 0.05, 10.0
-"""Trials may run after the budget's end for this share of it, at most these seconds, so that an estimate slightly too
-short does not cost a result."""
+"""Share of a budget, and most seconds, for which trials may run after its end: a low estimate then costs no result."""
 ENDING_SECONDS = 3.0
 """What the command takes, on two cores, after its last trial."""
 FIRST_COMPILED_SECONDS = 2.6

@@ -36,8 +36,8 @@ def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     strategy = "STRICT_SPREAD" if len(bundles) > 1 else "PACK"
     if not config["node_ids"]:
         return tune.PlacementGroupFactory(bundles, strategy)
-    nodes = {NODE_ID: f"in({','.join(config['node_ids'])})"}
-    return tune.PlacementGroupFactory(bundles, strategy, bundle_label_selector=[nodes for _ in bundles])
+    any_of_them = {NODE_ID: f"in({','.join(config['node_ids'])})"}
+    return tune.PlacementGroupFactory(bundles, strategy, bundle_label_selector=[any_of_them for _ in bundles])
 
 
 class Supervisor(tune.Trainable):
@@ -101,7 +101,7 @@ class Supervisor(tune.Trainable):
             try:
                 answers.running[self._actor(node).run.remote(position, part)] = node
             except ray.exceptions.RayError as error:
-                answers.lose(node, error)
+                answers.keep(node, [answers.row_of_lost(node, error)])
                 return False
         return True
 
@@ -127,24 +127,19 @@ class Supervisor(tune.Trainable):
 
 
 class _Answers:
-    """The rows of a trial's nodes, as far as they have answered."""
+    """The rows of a trial's nodes, as far as they have answered. row_of_lost: that of a node whose actor died."""
 
     def __init__(self, row_of_lost: Callable[[int, Exception], Row]) -> None:
-        """row_of_lost: returns the row of a node whose actor died."""
         self.rows: dict[int, list[Row]] = {}
-        """Node -> its rows."""
         self.running: dict[Any, int] = {}
         """Ray's reference to an answer that has not come -> the node."""
-        self._row_of_lost = row_of_lost
+        self.row_of_lost = row_of_lost
         self._failed_at: float | None = None
 
     def keep(self, node: int, rows: list[Row]) -> None:
         self.rows[node] = rows
         if self._failed_at is None and failure_of(rows):
             self._failed_at = time.monotonic()
-
-    def lose(self, node: int, error: Exception) -> None:
-        self.keep(node, [self._row_of_lost(node, error)])
 
     def collect(self, seconds: float) -> None:
         """Keep what arrives within this time."""
@@ -155,7 +150,7 @@ class _Answers:
             try:
                 self.keep(node, ray.get(reference))
             except ray.exceptions.RayError as error:
-                self.lose(node, error)
+                self.keep(node, [self.row_of_lost(node, error)])
 
     def is_cancelled(self) -> bool:
         """Whether ranks failed so long ago that the node with the cause has reported it: others wait in vain."""
@@ -199,8 +194,8 @@ def _merged(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row
     failed = [(node, row) for node, rows in answers.items() if (row := failure_of(rows))]
     if not failed:
         return answers[0]
-    # A rank that loses its peer reports an error, so any other status is the cause. False comes first.
-    failed.sort(key=lambda one: (one[1].status != Status.ERROR, one[0]))
+    # A rank that loses its peer reports an error, so any other status is the cause.
+    failed.sort(key=lambda one: (one[1].status != Status.ERROR, one[0]))  # errors come first
     _, cause = failed[-1]
     all_agree = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
     words = (cause.error or "") if all_agree else "\n".join(f"node {node}: {row.error}" for node, row in failed)

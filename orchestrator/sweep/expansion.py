@@ -24,8 +24,7 @@ _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
 @dataclass(frozen=True, kw_only=True)
 class Expansion:
     wanted: dict[TrialConfig, list[str]]
-    """Configuration -> its workloads, without those that another configuration measures: the one with the most
-    processes, or the earliest of these."""
+    """Configuration -> its workloads. What several would measure, the one with most processes does, or the earliest."""
     varying: dict[TrialConfig, tuple[str, ...]]
     """Configuration -> the fields that vary in the grid for which it first measures, whichever measures the others."""
     problems: list[Problem]

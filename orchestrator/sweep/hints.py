@@ -10,8 +10,7 @@ from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 _VARIABLE = re.compile(r".*(\$\{|\$\(|\{\{|\$[A-Za-z_]|%[A-Za-z_]+%).*")  # ${x}, $(x), {{x}}, $x, %x%
 _RANGE = re.compile(r"range\((\d{1,9}), *(\d{1,9})(?:, *(\d{1,9}))?\)")
 _CHOICE = re.compile(r"[\w.]*(?:choice|grid_search|categorical)\((.*)\)")
-_TRUTHS = {"yes": "true", "y": "true", "on": "true", "true": "true"}
-_TRUTHS |= {"no": "false", "n": "false", "off": "false", "false": "false"}
+_TRUTHS = dict.fromkeys(("yes", "y", "on", "true"), "true") | dict.fromkeys(("no", "n", "off", "false"), "false")
 
 
 def _digits(number: str, unit: str) -> str:

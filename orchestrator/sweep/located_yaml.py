@@ -147,8 +147,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, s
         return began, "a quote is opened and not closed"
     if said.startswith(("while parsing a flow sequence", "while parsing a flow mapping")) and "expected ',' or" in said:
         bracket = "[" if "sequence" in said else "{"
-        has_mark = said.endswith(("'?'", "':'"))
-        quotes = "; a text with a comma, colon or question mark needs quotes" if has_mark else ""
+        quotes = "; a text with a comma, colon or question mark needs quotes" * said.endswith(("'?'", "':'"))
         return began, f"the bracket {bracket} is not closed, or a comma is missing after an item{quotes}"
     if said == "mapping values are not allowed here":
         if re.fullmatch(r"\s*[\w.]+ +[^:#]+", before):

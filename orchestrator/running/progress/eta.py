@@ -66,10 +66,9 @@ class DeviceEta:
         self.parts_left = self.parts_left - parts
 
     def seconds_left(self, now: float) -> float:
-        running = self.running.values()
-        rest = [max(0.0, self.corrected(one.parts) - (now - one.began)) for one in running]
-        slot_seconds = self.corrected(self.parts_left, self.left)
-        slot_seconds += sum(one.takes_slots * seconds for one, seconds in zip(running, rest, strict=True))
+        rest = [max(0.0, self.corrected(one.parts) - (now - one.began)) for one in self.running.values()]
+        slot_seconds = sum(one.takes_slots * seconds for one, seconds in zip(self.running.values(), rest, strict=True))
+        slot_seconds += self.corrected(self.parts_left, self.left)
         # No less than any running trial needs; 0, as rounding may leave `parts_left` a little below.
         return max([0.0, slot_seconds / self.slots, *rest])
 
@@ -170,8 +169,7 @@ class Eta:
 
     @property
     def running(self) -> int:
-        with self._lock:
-            return sum(len(device.running) for device in self.devices.values())
+        return len(self.running_since())
 
     def running_since(self) -> dict[int, float]:
         """Return time.monotonic() at the start of each running trial, by its index."""
