@@ -145,8 +145,7 @@ class LastResort:
         _print_stacks(number)
         cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         what = cls._reason or f"{cause}; what it waited for did not answer within {END_SECONDS:g} s"
-        kept = f"; {cls.words}" if cls.words else ""
-        os.write(2, f"\nlmsweep: {what}{kept}\n".encode(errors="replace"))
+        os.write(2, f"\nlmsweep: {what}{cls.words and f'; {cls.words}'}\n".encode(errors="replace"))
         os._exit(1 if cls._reason else 128 + number)
 
 
@@ -217,9 +216,7 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
             _leave_terminal(number)
             begin(_ended_by.name)
             signal.setitimer(signal.ITIMER_REAL, seconds)
-            return
-        is_same_until = began + min(seconds, SAME_SECONDS)  # the timer's SIGALRM, after `seconds`, is not the same
-        if time.monotonic() >= is_same_until:
+        elif time.monotonic() >= began + min(seconds, SAME_SECONDS):  # repeated, or SIGALRM, however early
             raise Terminated
 
     heard = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]

@@ -150,9 +150,8 @@ def resume_command(
 def command_on(devices: str, what: What, where: Where, how: How) -> str:
     """Return the command that runs the trials of these devices alone, or plans them if these are not here."""
     others = [one for one in what.overrides if one.partition("=")[0].strip() != "device"]
-    on_devices = replace(what, overrides=[*others, f"device={devices}"])
     verb, more = ("plan", ["--for", where.device]) if where.device else ("run", [])
-    return resume_command(verb, on_devices, where, how, more, lasting=OPTIONS)
+    return resume_command(verb, replace(what, overrides=[*others, f"device={devices}"]), where, how, more, OPTIONS)
 
 
 def _options(part: What | Where | How, names: Container[str] = OPTIONS) -> list[str]:

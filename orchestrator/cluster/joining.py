@@ -69,10 +69,8 @@ def wants_token(host: str, port: int, *, patience: float, method: str = FIRST_ME
     """Return whether a Ray head, or another server of Ray that has this method, refuses a call of it without a token.
     Raises OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC."""
     # Headers of a call without arguments, in HPACK: a byte for the name, then the value after its length.
-    call = b"\x83\x86"  # POST, http: a byte each
-    call += b"\x44" + bytes([len(method)]) + method.encode()  # path
-    call += b"\x41\x07lmsweep" + b"\x5f\x10application/grpc"  # authority, content type
-    call += b"\x40\x02te\x08trailers"  # te has no byte of its own, so its name follows
+    call = b"\x83" + b"\x86" + b"\x44" + bytes([len(method)]) + method.encode()  # POST, http (in the name's byte), path
+    call += b"\x41\x07lmsweep" + b"\x5f\x10application/grpc" + b"\x40\x02te\x08trailers"  # authority, content type, te
     with socket.create_connection((host, port), timeout=patience) as connection:
         connection.sendall(_PREFACE + _frame(SETTINGS, 0, 0, b"") + _frame(HEADERS, END_HEADERS, 1, call))
         connection.sendall(_frame(DATA, END_STREAM, 1, bytes(5)))  # gRPC's empty message: not compressed, length 0

@@ -39,8 +39,7 @@ KILL_SECONDS = 10.0
 
 
 def here_in(folder: Path) -> dict[str, Any]:
-    """Return the arguments of `ray.init` for a Ray that only this machine can reach, with its files below this folder.
-    Ray lets everybody write to its own folder."""
+    """Return arguments of `ray.init`: a Ray for this machine alone, with files in this folder; Ray's is open to all."""
     has_no_shared_memory = sys.platform == "linux" and not os.path.isdir("/dev/shm")
     objects = {"_plasma_directory": str(folder)} if has_no_shared_memory else {}
     return {"_node_ip_address": LOOPBACK, "_temp_dir": str(folder / "r"), **objects}
@@ -61,7 +60,7 @@ def job_config() -> "JobConfig":
 
 
 def head_address(address: str) -> str:
-    """Return the address; for `auto`, that of a Ray here, but not of a run, at LOOPBACK. Raises ConnectionError."""
+    """Return the address; for `auto`, of a Ray here that others reach: a run's is LOOPBACK. Raises ConnectionError."""
     from ray._private import services
 
     if address != "auto":

@@ -155,7 +155,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
         has = ray.cluster_resources()
         fits = address is not None or gpus is None or (has.get("CPU", 0), has.get("GPU", 0)) == (cpus, gpus)
         if _session[0] == address and fits:
-            return
+            return  # this Ray is the one that is wanted
     stop_ray()  # of another address, or started early with the wrong resources
     kept = ExitStack()
     _session = address, kept  # before Ray starts, so that `stop_ray` undoes a start that fails

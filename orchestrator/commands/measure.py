@@ -79,8 +79,7 @@ def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Choos
     from lmsweep.orchestrator.running.run_plan import run_plan
     from lmsweep.orchestrator.running.store_writer import StoreError
 
-    location = ready.planned.store.location
-    stored = f"results of finished trials are in {location}. To resume: {resume}"
+    stored = f"results of finished trials are in {ready.planned.store.location}. To resume: {resume}"
     LastResort.words = stored
     try:
         with ready.progress:

@@ -93,8 +93,7 @@ class Predictions:
         self._without_step = [key for key in on_gpu if not self._of_step(key)] if wants_steps else []
         """Keys whose operators are wanted, and were not known at first."""
         self._answers: Answers | None = None
-        self._awaited: list[str] = []
-        """The names of these answers, in their order."""
+        self._awaited: list[str] = []  # the names of these answers, in their order
         is_large = count > (MOST if each else FEW)
         self._is_waiting = is_large and bool(self._without_memory or self._without_step)
         """Whether a large plan has yet to ask."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Literal, NamedTuple, Self
 
 from lmsweep.orchestrator.cluster.autoscaler import recall
@@ -166,12 +166,10 @@ class Question:
 
     trial: Trial
     """The trial, with the workloads that are not decided yet."""
-    able: list[Node] | Refusal
-    """The nodes that can hold it, or why none can."""
+    able: list[tuple[Node, str]] | Refusal
+    """The nodes that can hold it, each with the environment_id of the trial there, or why none can."""
     environments: dict[str, Fingerprint]
     """Its environments there, by environment_id."""
-    of_nodes: tuple[str, ...] = ()
-    """The environment_id on each of the able nodes."""
     cluster: Sequence[Node]
     done: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
     """The results in the store that count, by environment_id and measurement_id."""
@@ -302,7 +300,7 @@ def run(asked: Question) -> Decision | None:
     """The trial once for each process that will measure it."""
     config, workloads = asked.trial.config, asked.trial.workloads
     assert not isinstance(asked.able, Refusal), "some node can hold it"
-    fits = [(node, key) for node, key in zip(asked.able, asked.of_nodes, strict=True) if asked.obstacles[key] is None]
+    fits = [(node, key) for node, key in asked.able if asked.obstacles[key] is None]
     if config.processes > 1:  # only processes in one environment are pooled: take the one in which most are stored
         chosen = max((key for _, key in fits), key=lambda key: sum(asked.processes(key, name) for name in workloads))
         fits = [(node, key) for node, key in fits if key == chosen]
@@ -354,23 +352,23 @@ class _Decisions:
         if self._predictions:
             self._predictions.settle(
                 (trial, environment) for trial in trials for environment in dict(self._where(trial.config)[1]).values()
-            )
+            )  # each environment once
 
     def about(self, trial: Trial) -> list[PlannedTrial]:
         """Return the trial as it is planned: once for each process, or in parts, each with its own reason."""
         config = trial.config
-        able, places = self._where(config)
+        nodes, places = self._where(config)
         places = self._with_code(places, trial, trial.code) if trial.code else places
-        nodes = [] if isinstance(able, Refusal) else able
-        of_nodes = tuple(key for key, _ in places) if nodes else ()
+        keys = [key for key, _ in places]
+        able = nodes if isinstance(nodes, Refusal) else list(zip(nodes, keys, strict=True))
         missing: dict[str, frozenset[str]] = {}
-        if not config.software:  # with `software`, the trial runs in another virtual environment than the node's
-            for node, key in zip(nodes, of_nodes, strict=True):
+        if not (config.software or isinstance(able, Refusal)):  # `software` is another Python than the node's
+            for node, key in able:
                 missing[key] = missing.get(key, node.missing) & node.missing
         found = decide(
             Question(
-                trial=trial, able=able, environments=dict(places), of_nodes=of_nodes,
-                cluster=self._nodes, done=self._done, missing=missing, promises=self._promises,
+                trial=trial, able=able, environments=dict(places), cluster=self._nodes,
+                done=self._done, missing=missing, promises=self._promises,
                 why_too_large=self._predictions.why_too_large if self._predictions else lambda trial, there: None,
             )
         )  # fmt: skip
@@ -387,9 +385,8 @@ class _Decisions:
 
     def _with_code(self, places: list[_Place], trial: Trial, code: Code) -> list[_Place]:
         digest = self._digest(trial.references, code)
-        there = [
-            replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty) for _, one in places
-        ]
+        with_code = partial(replace, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)
+        there = [with_code(one) for _, one in places]
         return [(environment_id(one, trial.config.software), one) for one in there]
 
     def _where(self, config: TrialConfig) -> tuple[list[Node] | Refusal, list[_Place]]:

@@ -167,7 +167,6 @@ def _side_by_side(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], 
     by_placement: dict[Placement, list[float]] = defaultdict(list)
     for one in trials:
         by_placement[one.required_placement].append(seconds[one.index])
-    # At least the longest trial, and at least an equal share of the slots.
     found = [max(*each, sum(each) / placement.slots) for placement, each in by_placement.items()]
     return sum(found) if in_turns else max(found, default=0.0)
 

@@ -190,7 +190,7 @@ def free_port(host: str) -> int:
 
 
 def _merged(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row]]) -> list[Row]:
-    """Return the first node's rows; if ranks failed, a failure with the errors of all nodes, the cause last."""
+    """Return the first node's rows; if ranks failed, in place of theirs the errors of all nodes, the cause last."""
     failed = [(node, row) for node, rows in answers.items() if (row := failure_of(rows))]
     if not failed:
         return answers[0]
@@ -199,7 +199,6 @@ def _merged(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row
     _, cause = failed[-1]
     all_agree = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
     words = (cause.error or "") if all_agree else "\n".join(f"node {node}: {row.error}" for node, row in failed)
-    # The first node's other workloads have no ranks, so they keep their rows.
     kept = [row for row in answers.get(0, []) if isinstance(row, Record) and not workload_named(row.workload).has_ranks]
     unfinished = [name for name in planned.trial.workloads if name not in {row.workload for row in kept}]
     return [*kept, *(attempt.failure(name, Status(cause.status), words, cause.fingerprint) for name in unfinished)]

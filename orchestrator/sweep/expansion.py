@@ -59,17 +59,16 @@ def expand(blocks: list[Block]) -> Expansion:
             for workload in block.workloads:
                 measurement = (workload, _fields_of(workload)(config))
                 before = measured_by.get(measurement)
-                if before and before.processes >= config.processes:
-                    continue  # it measures for both
-                measured_by[measurement] = config
-                first_grid.setdefault(config, grid)
-                wanted.setdefault(config, []).append(workload)
-                if before:
-                    wanted[before].remove(workload)
+                if before is None or config.processes > before.processes:  # it measures for both
+                    measured_by[measurement] = config
+                    first_grid.setdefault(config, grid)
+                    wanted.setdefault(config, []).append(workload)
+                    if before:
+                        wanted[before].remove(workload)
         if everything_excluded:
             problems[block.problem("every combination is excluded")] = None
         idle += [(*block.path, "exclude", index) for index, one in enumerate(matched) if not one]
-    wanted = {config: names for config, names in wanted.items() if names}  # others measure for those without
+    wanted = {config: names for config, names in wanted.items() if names}  # without names, others measure for it
     fields = {grid: tuple(varying_fields(configs)) for grid, configs in of_grid.items()}
     varying = {config: fields[first_grid[config]] for config in wanted}
     return Expansion(wanted=wanted, varying=varying, problems=list(problems), idle=idle)

@@ -92,8 +92,7 @@ def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> Reque
     # A message about keys of the same name is one line: `f.yaml:4: grids[0].axes.modle: unknown axis (and on line 9)`.
     same: dict[tuple[object, str], list[Problem]] = {}
     for problem in sorted(problems, key=lambda one: one.line or 0):
-        is_named = bool(problem.path) and isinstance(problem.path[-1], str)
-        name_or_path = problem.path[-1] if is_named else problem.path
+        name_or_path = problem.path[-1] if problem.path and isinstance(problem.path[-1], str) else problem.path
         same.setdefault((name_or_path, problem.message), []).append(problem)
     lines, already_listed = [], set[str]()
     for first, *others in same.values():
@@ -233,8 +232,7 @@ class _Loader(yaml.SafeLoader):
         return data
 
     def _merged(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        """Return what the merge keys of a mapping bring in; if there are several mappings, the first has precedence.
-        Their keys have their own lines at this path, until `_mapping` notes those of the keys that are given here."""
+        """Return what merge keys bring in, with its lines until `_mapping` notes those here. The first mapping wins."""
         data: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not _is_merge(key_node):

@@ -49,7 +49,7 @@ class Fields:
 
 
 def size_fields(name: str) -> dict[str, Any]:
-    """Return the dimensions of a named size and, if it has one, its vocabulary; none of another name, as of a package."""
+    """Return the dimensions of a named size and its vocabulary, if it has one; none of other names, as of a package."""
     if name in SIZES:
         return asdict(SIZES[name]) | ({"vocab_size": VOCABULARIES[name]} if name in VOCABULARIES else {})
     named_model = getattr(lmsweep, "named_model", None)  # from `Feature.functions`, if a feature is here that has it

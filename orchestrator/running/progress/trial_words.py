@@ -84,14 +84,16 @@ def _count(trials: Iterable[PlannedTrial]) -> int:
 def _of_these(plan: Plan) -> str:
     """Return ` (4 different, each in up to 3 processes)`; empty if each runs in one."""
     counts = Counter(planned.trial_id for planned in plan.to_run).values()
-    most = max(counts, default=1)
-    if most == 1:
-        return ""
-    return f" ({len(counts)} different, each in {'up to ' if min(counts) < most else ''}{most} processes)"
+    fewest, most = min(counts, default=1), max(counts, default=1)
+    each = f"each in {'up to ' if fewest < most else ''}{most} processes"
+    return f" ({len(counts)} different, {each})" if most > 1 else ""
 
 
 def _in_all(estimate: PlanEstimate) -> str:
-    """Return how long the trials take, in all and on each kind of device; empty if none will run."""
+    """Return such as `, in about 5 min (4 min to 7 min), 2.00 dollars`; with a limit, `, in about 5 min, at most 1 h`.
+
+    Without an estimate, `, in unknown time`; with one above the limit, `, in at most 1 h; all would take about 3 h`.
+    """
     if not estimate.trials:
         return ""
     devices = _by_device(estimate)
@@ -101,7 +103,6 @@ def _in_all(estimate: PlanEstimate) -> str:
     about = f"about {format_seconds(estimate.seconds)}"
     if estimate.at_most and estimate.seconds > estimate.at_most:
         return f", in {most}; all would take {about}{devices}"
-    # As `, in about 5 min (4 min to 7 min), 1.20 dollars`, or with a limit `, in about 5 min, at most 10 min`.
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
     limit_or_range = f", {most}" if most else between
     without = f", without {count_of(estimate.without, 'trial')} of unknown time" if estimate.without else ""
@@ -109,11 +110,10 @@ def _in_all(estimate: PlanEstimate) -> str:
 
 
 def _by_device(estimate: PlanEstimate) -> str:
-    words = []
-    for one in estimate.devices:
-        time = "unknown time" if one.seconds is None else f"about {format_seconds(one.seconds)}"
-        words.append(f"{one.trials} on {one.name} in {time}")
-    return f": {', '.join(words)}" if len(words) > 1 else ""
+    devices = estimate.devices
+    times = ("unknown time" if one.seconds is None else f"about {format_seconds(one.seconds)}" for one in devices)
+    words = (f"{one.trials} on {one.name} in {time}" for one, time in zip(devices, times, strict=True))
+    return f": {', '.join(words)}" if len(devices) > 1 else ""
 
 
 def _to_leave_out(plan: Plan, estimate: PlanEstimate, command: Callable[[str], str]) -> str:
@@ -191,12 +191,10 @@ def describe(config: TrialConfig, names: Sequence[str], short: Mapping[str, Mapp
     """Return these fields, where they have a value, as `name value, name value`. short: what `short_values` returns."""
     words = []
     for name in names:
-        value = getattr(config, name)
-        if value is None:
-            continue
-        text = (short or {}).get(name, {}).get(value, value)
-        # The short text of arguments names each of them, and is empty if they are all the same.
-        words.append(text if short and name in ARGUMENTS.values() else f"{name} {text}")
+        if (value := getattr(config, name)) is not None:
+            text = (short or {}).get(name, {}).get(value, value)
+            # The short text of arguments names each of them, and is empty if they are all the same.
+            words.append(text if short and name in ARGUMENTS.values() else f"{name} {text}")
     return ", ".join(filter(None, words))
 
 
