@@ -28,8 +28,8 @@ def main() -> None:
     """
     gc.set_threshold(20_000, 20, 50)  # else Python looks at every object ten times a report: a tenth of its time
     atexit.register(gc.freeze)  # else Python visits every object before it ends: after Ray, half a second of a core
-    hears_ctrl_c = signal.getsignal(signal.SIGINT) == signal.default_int_handler
-    if hears_ctrl_c:
+    python_handles_ctrl_c = signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    if python_handles_ctrl_c:
         # Until the command starts there is nothing to clean up, so let the signal kill the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lmsweep.orchestrator.interrupt import RayFailedError, cause, exit_code, handle, handle_termination
@@ -42,7 +42,7 @@ def main() -> None:
         from lmsweep.orchestrator.commands.app import app  # an installed feature may be wrong
 
         handle_termination()
-        if hears_ctrl_c:
+        if python_handles_ctrl_c:
             handle(signal.SIGINT, signal.default_int_handler)
         try:
             os.getcwd()
@@ -82,9 +82,10 @@ def main() -> None:
         sys.exit(1)
     except (KeyboardInterrupt, SystemExit) as end:
         of_ctrl_c = 128 + signal.SIGINT
+        # typer exits with this code after any KeyboardInterrupt, also that of a termination signal: `exit_code` knows.
         if isinstance(end, SystemExit) and end.code != of_ctrl_c:
             raise
-        if exit_code() != of_ctrl_c:  # a signal ended it, and typer has made it a Ctrl-C
+        if exit_code() != of_ctrl_c:  # a termination signal, which nothing has named yet
             try:
                 say(f"lmsweep: {cause()}", error=True)
             except BrokenPipeError:  # nobody reads it, as after `2>&1 | head`; Python's last flush would fail, too
@@ -94,7 +95,7 @@ def main() -> None:
         # Only Ray and the interpreter still shut down: Ctrl-C now ends the process without an exception.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if not Wanted.traceback:
-            sys.excepthook = _in_one_line  # here, because typer sets its own
+            sys.excepthook = _in_one_line  # for what no clause above catches; here, because typer sets its own
 
 
 def _in_one_line(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:

@@ -36,8 +36,7 @@ class Feature:
     verbs: tuple[Callable[..., None], ...] = ()
     """A verb is a function as typer takes it, with an example at the end of its docstring."""
     outputs: Mapping[str, str] = field(default_factory=dict)
-    """Verb -> MODULE:NAME of the record that its `--format json` prints; `plan --explain` for an option that a feature
-    adds to a verb of another."""
+    """Verb, or verb and option (`plan --explain`) -> MODULE:NAME of the record that its `--format json` prints."""
     pages: Mapping[str, str] = field(default_factory=dict)
     """Verb -> MODULE:NAME of the function that makes such a record an HTML page, for `lmsweep report FILE.json`."""
     functions: Mapping[str, str] = field(default_factory=dict)

@@ -87,7 +87,8 @@ def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], o
 class LastResort:
     """A thread that ends the process if the main thread hangs: Python runs handlers of signals only there.
 
-    A signal arrives, and this thread learns of it: at once, or within SAME_SECONDS if the kernel keeps it pending.
+    A signal arrives, and this thread learns of it: at once from Python's handler in C, which writes its number to the
+    socket, or within SAME_SECONDS from `sigpending`, if the thread that the kernel has chosen for it hangs.
     Then the main thread hears it, and this thread forgets it; or else the process ends, END_SECONDS later.
     A main thread that has heard it may hang in its clean-up: it calls `end_soon` first, which ends the process anyway.
     """
@@ -107,7 +108,7 @@ class LastResort:
         ears, cls._wake = socket.socketpair()
         cls._wake.setblocking(False)
         signal.set_wakeup_fd(cls._wake.fileno(), warn_on_full_buffer=False)
-        ears.settimeout(SAME_SECONDS)
+        ears.settimeout(SAME_SECONDS)  # so `_watch` looks at pending signals and the time at least that often
         # The thread inherits the mask: no signal is delivered to it, and sigpending has those that nobody takes.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *TERMINATION_SIGNALS))
         threading.Thread(target=cls._watch, args=(ears,), name="last resort", daemon=True).start()
@@ -128,16 +129,15 @@ class LastResort:
             numbers: set[int] = set()
             with suppress(TimeoutError):
                 numbers = set(ears.recv(64))  # a byte is the number of a signal; `end_soon` sends 0
-            # A signal stays pending if the thread that the kernel has chosen for it hangs.
             for number in filter(_is_ours, numbers | signal.sigpending()):
                 unheard.setdefault(number, time.monotonic())
-            # The main thread has heard what this thread learned of before `heard_at`, or shortly after.
-            unheard = {number: at for number, at in unheard.items() if cls.heard_at < at - HEARD_SECONDS}
-            now = time.monotonic()
-            if cls._end_at and now > cls._end_at:
+            if cls._end_at and time.monotonic() > cls._end_at:
                 cls._end(_ended_by or signal.SIGINT)
-            for number, learned_at in unheard.items():
-                if now > learned_at + END_SECONDS:
+            for number, learned_at in list(unheard.items()):
+                # The main thread may hear a signal shortly before this thread learns of it.
+                if cls.heard_at >= learned_at - HEARD_SECONDS:
+                    del unheard[number]
+                elif time.monotonic() > learned_at + END_SECONDS:
                     cls._end(number)
 
     @classmethod
@@ -181,7 +181,7 @@ def postpone_termination() -> Iterator[None]:
             if before[number] != signal.SIG_IGN:
                 handle(number, postpone)
 
-    postpone_all()
+    postpone_all()  # the block below is of this thread: what another thread receives calls `postpone` at once
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
     try:
         yield
@@ -191,7 +191,7 @@ def postpone_termination() -> Iterator[None]:
         for number in TERMINATION_SIGNALS:
             signal.signal(number, before[number])
     for received in postponed:
-        signal.raise_signal(received)
+        signal.raise_signal(received)  # for the handlers from before; not if an exception ends the command anyway
 
 
 @contextmanager
@@ -216,7 +216,7 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
             _leave_terminal(number)
             begin(_ended_by.name)
             signal.setitimer(signal.ITIMER_REAL, seconds)
-        elif time.monotonic() >= began + min(seconds, SAME_SECONDS):  # repeated, or SIGALRM of the timer
+        elif time.monotonic() >= began + min(seconds, SAME_SECONDS):  # repeated, or SIGALRM, however early
             raise Terminated
 
     heard = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
@@ -230,28 +230,24 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
 @contextmanager
 def postpone_ctrl_c(what: str) -> Iterator[None]:
     """Inside, postpone Ctrl-C in the main thread until leaving, but not for long. Pressed again, it interrupts."""
-    pressed: list[threading.Timer] = []
-    has_left = threading.Event()
-
-    def press_again() -> None:
-        if not has_left.is_set():
-            signal.pthread_kill(main, signal.SIGINT)
+    main_thread = threading.get_ident()
+    timers: list[threading.Timer] = []
 
     def press(number: int, frame: FrameType | None) -> None:
-        if pressed:
+        if timers:  # pressed again, by the user or by the timer
             raise KeyboardInterrupt
-        pressed.append(threading.Timer(POSTPONE_SECONDS, press_again))
-        pressed[0].daemon = True
-        pressed[0].start()
+        timers.append(threading.Timer(POSTPONE_SECONDS, signal.pthread_kill, (main_thread, signal.SIGINT)))
+        timers[0].daemon = True
+        timers[0].start()
         say(f"Ctrl-C: waiting for {what}; press it again to stop at once", error=True)
 
-    main = threading.get_ident()
     try:
         with handled([signal.SIGINT], press):
             yield
     finally:
-        has_left.set()
-    if pressed:
+        for timer in timers:
+            timer.cancel()
+    if timers:
         raise KeyboardInterrupt
 
 

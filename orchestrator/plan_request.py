@@ -120,7 +120,7 @@ Part = TypeVar("Part", What, Where, How)
 
 @dataclass(frozen=True)
 class PlanArguments(How, What, Where):
-    """The arguments of `lmsweep.plan` and `lmsweep.run`: a signature, taken apart as soon as it is filled."""
+    """The arguments of `lmsweep.plan` and `lmsweep.run`: a signature. `part` takes it apart, which checks each part."""
 
     def part(self, kind: type[Part]) -> Part:
         return kind(**{one.name: getattr(self, one.name) for one in fields(kind)})
@@ -164,21 +164,23 @@ def _options(part: What | Where | How, names: Container[str] = OPTIONS) -> list[
         if isinstance(value, bool):
             words.append(option)
         elif value:
-            words += [word for text in ([value] if isinstance(value, str) else value) for word in (option, text)]
+            for text in [value] if isinstance(value, str) else value:
+                words += [option, text]
     return words
 
 
 def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a verb with its options, as typer takes them, and fill its parameters of the types What, Where and How.
 
-    names: the options, in the order of --help: parameters of the verb, or else fields of these three types.
+    names: the options, in the order of --help. Over `def show(what: What, where: Where, top: int)`, with the names
+    "sweep store top", `top` is a parameter of the verb, and the others are fields of `what` and `where`.
     """
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        own = signature(verb).parameters
-        parts = {name: one.annotation for name, one in own.items() if one.annotation in (What, Where, How)}
-        of_request = [name for name in names.split() if name not in own]
-        options = [_option(name) if name in of_request else own[name] for name in names.split()]
+        of_verb = signature(verb).parameters
+        parts = {name: one.annotation for name, one in of_verb.items() if one.annotation in (What, Where, How)}
+        of_request = [name for name in names.split() if name not in of_verb]
+        options = [of_verb[name] if name in of_verb else _option(name) for name in names.split()]
 
         @wraps(verb)
         def call(**given: Any) -> None:

@@ -130,12 +130,10 @@ class ProgressLine:
 def counting(items: Iterable[Item], words: str) -> Iterator[Item]:
     """Yield the items; a ProgressLine has `words` with their number so far."""
     line = ProgressLine()
-    count = 0
     try:
-        for item in items:
+        for count, item in enumerate(items):
             line.show(lambda: words.format(count))  # noqa: B023 - called at once
             yield item
-            count += 1
     finally:
         line.end()
 

@@ -23,8 +23,8 @@ _STATUS_200 = 0x88
 
 FIRST_METHOD = "/ray.rpc.NodeInfoGcsService/GetClusterId"
 """Ray's first call of a head."""
-_UNAUTHENTICATED = b"\x0bgrpc-status\x0216"
-"""HPACK's bytes of the header that refuses a call without a valid token."""
+_UNAUTHENTICATED = b"\x0bgrpc-status\x02" + b"16"
+"""HPACK's bytes of the header that refuses a call without a valid token: each word after its length."""
 
 
 def connect(address: str) -> None:
@@ -68,14 +68,14 @@ def _host_and_port(address: str) -> tuple[str, int]:
 def wants_token(host: str, port: int, *, patience: float, method: str = FIRST_METHOD) -> bool:
     """Return whether a Ray head, or another server of Ray that has this method, refuses a call of it without a token.
     Raises OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC."""
-    # Headers of a call without arguments, in HPACK: POST, http, path, authority, content type, te.
-    call = bytes([0x83, 0x86, 0x44, len(method)]) + method.encode()
-    call += b"\x41\x07lmsweep\x5f\x10application/grpc\x40\x02te\x08trailers"
+    # Headers of a call without arguments, in HPACK: a byte for the name, then the value after its length.
+    call = b"\x83" + b"\x86" + b"\x44" + bytes([len(method)]) + method.encode()  # POST, http (in the name's byte), path
+    call += b"\x41\x07lmsweep" + b"\x5f\x10application/grpc" + b"\x40\x02te\x08trailers"  # authority, content type, te
     with socket.create_connection((host, port), timeout=patience) as connection:
         connection.sendall(_PREFACE + _frame(SETTINGS, 0, 0, b"") + _frame(HEADERS, END_HEADERS, 1, call))
         connection.sendall(_frame(DATA, END_STREAM, 1, bytes(5)))  # gRPC's empty message: not compressed, length 0
         for kind, payload in _frames(connection.makefile("rb")):
-            if kind == HEADERS:
+            if kind == HEADERS:  # a refusal has no body, so its gRPC status is in the first headers; others' is not
                 if payload[:1] == bytes([_STATUS_200]):
                     return _UNAUTHENTICATED in payload
                 break

@@ -77,7 +77,7 @@ def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> P
         if config.accelerator_type:
             resources[f"{ACCELERATOR}{config.accelerator_type}"] = ACCELERATOR_SHARE
     else:
-        resources = {"CPU": float(able[0].cpus)}
+        resources = {"CPU": float(able[0].cpus)}  # the able nodes are alike
     # A node that has not started has no identifier; the autoscaler selects it by its resources.
     named = all(node.node_id for node in able)
     return Placement(
@@ -94,7 +94,8 @@ def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:
     ranks = config.ranks_per_node
     rooms = [node.gpus // ranks if config.takes_gpus else 1 for node in able for _ in range(node.count)]
     most = sum(rooms) // config.nodes
-    # A node holds at most one part of each trial, so with `most` trials no more than that many of its rooms are used.
+    # A node holds at most one part of a trial, so `most` trials use at most `most` of its rooms. With rooms [4, 1], two
+    # trials on two nodes each would use 2 + 1 rooms and need 4: one such trial runs.
     while sum(min(most, room) for room in rooms) < most * config.nodes:
         most -= 1
     return most

@@ -39,8 +39,7 @@ KILL_SECONDS = 10.0
 
 
 def here_in(folder: Path) -> dict[str, Any]:
-    """Return the arguments of `ray.init` for a Ray that only this machine can reach, with its files below this folder.
-    Ray lets everybody write to its own folder."""
+    """Return arguments of `ray.init`: a Ray for this machine alone, with files in this folder; Ray's is open to all."""
     has_no_shared_memory = sys.platform == "linux" and not os.path.isdir("/dev/shm")
     objects = {"_plasma_directory": str(folder)} if has_no_shared_memory else {}
     return {"_node_ip_address": LOOPBACK, "_temp_dir": str(folder / "r"), **objects}
@@ -56,12 +55,12 @@ def job_config() -> "JobConfig":
         def _runtime_env_has_working_dir(self) -> bool:
             return True  # else Ray adds the current folder
 
-    installed = os.path.basename(ROOT).endswith("-packages")
+    installed = os.path.basename(ROOT).endswith("-packages")  # where workers look by themselves
     return WithoutCurrentFolder(_py_driver_sys_path=[] if installed else [ROOT])
 
 
 def head_address(address: str) -> str:
-    """Return the address, for `auto` that of a Ray here that others reach, not of a run. Raises ConnectionError."""
+    """Return the address; for `auto`, of a Ray here that others reach: a run's is LOOPBACK. Raises ConnectionError."""
     from ray._private import services
 
     if address != "auto":
@@ -126,7 +125,7 @@ def starting_here(seconds: float) -> Iterator[None]:
     get_node, wait_for_port = _private(services, "get_node"), _private(node, "wait_for_persisted_port")
 
     def insist_on_port(*of: Any, timeout_ms: int) -> Any:
-        step = int(1000 * LOOK_SECONDS)  # no signal interrupts this call
+        step = int(1000 * LOOK_SECONDS)  # signals are handled, and ended processes seen, only between two calls
         return start.insist(lambda: wait_for_port(*of, timeout_ms=min(timeout_ms, step)))
 
     try:
@@ -213,7 +212,7 @@ def kill_stopped() -> None:
 
 
 MOST_ENDED = 50
-"""How many of the newest trials stay when Tune has twice as many: it wants some to have run."""
+"""How many of the newest trials stay, once Tune has twice as many. Not 0: Tune wants some to have run."""
 
 
 def with_free_actor(controller: "TuneController", waiting: "list[TuneTrial]") -> "list[TuneTrial]":
@@ -244,6 +243,7 @@ def forget_ended(controller: "TuneController") -> None:
 
 def last_error(tune_trial: "TuneTrial") -> str:
     """Return the first line of the trial's last failure, from Tune's error file: `Trial.get_error` looks elsewhere."""
+    # The file has for each failure a line such as `Failure # 2 (occurred at 2026-01-31_23-59-59)`, then the error.
     lines = Path(_private(tune_trial, "error_file")).read_text().rpartition("Failure # ")[2].splitlines()
     return lines[1] if len(lines) > 1 else "no reason is known"
 
@@ -276,6 +276,7 @@ def without_side_effects_of_tune() -> Iterator[None]:
     from ray.air._internal import usage
     from ray.tune import tune
 
+    # Tune's function returns an event that its signal handlers set, and that ends the run. `Event()` is never set.
     with _replaced(tune, "_setup_signal_catching", Event), _replaced(usage, "tag_callbacks", lambda _: False):
         yield
 

@@ -155,10 +155,10 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
         has = ray.cluster_resources()
         fits = address is not None or gpus is None or (has.get("CPU", 0), has.get("GPU", 0)) == (cpus, gpus)
         if _session[0] == address and fits:
-            return
+            return  # this Ray is the one that is wanted
     stop_ray()  # of another address, or started early with the wrong resources
     kept = ExitStack()
-    _session = address, kept
+    _session = address, kept  # before Ray starts, so that `stop_ray` undoes a start that fails
     atexit.register(stop_ray)
     kept.callback(atexit.unregister, stop_ray)
     try:
@@ -211,7 +211,8 @@ def stop_ray() -> None:
     if ray := sys.modules.get("ray"):  # importing it here fails after an interrupted import
         ray_private.kill_stopped()
         ray.shutdown()
-    (_, kept), _session = _session, None
+    _, kept = _session
+    _session = None
     kept.close()
 
 

@@ -48,17 +48,17 @@ def run_now(what: What, where: Where, how: How, began: float) -> "Run":
     from lmsweep.orchestrator.interrupt import Terminated
     from lmsweep.trials.machine.live_phase import watched_phases
 
-    watched, resume = on_terminal() and where.address is None, resume_command("run", what, where, how)
-    with watched_phases() if watched else nullcontext() as phases:
+    resume = resume_command("run", what, where, how)
+    with watched_phases() if on_terminal() and where.address is None else nullcontext() as phases:
         ends_at = how.limit().until(began)
         try:
             if ends_at is not None:
                 remaining = ends_at + LATE_PLAN_SECONDS - time.monotonic()
-                signal.setitimer(signal.ITIMER_REAL, max(remaining, 1e-3))  # raises Terminated; 0 would set no timer
+                signal.setitimer(signal.ITIMER_REAL, max(remaining, 1e-3))  # SIGALRM then; 0 would set no timer
             ready = make_ready(what, where, how, began=began, phases=phases)
-        except Terminated:
+        except Terminated:  # by SIGALRM of the timer, or by another signal, as from a scheduler
             if ends_at is None or time.monotonic() < ends_at + LATE_PLAN_SECONDS:
-                raise
+                raise  # the timer is not due yet
             say(f"the time for the run is over before all was planned: no trial began. To resume: {resume}")
             raise typer.Exit from None
         finally:
@@ -79,8 +79,7 @@ def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Choos
     from lmsweep.orchestrator.running.run_plan import run_plan
     from lmsweep.orchestrator.running.store_writer import StoreError
 
-    location = ready.planned.store.location
-    stored = f"results of finished trials are in {location}. To resume: {resume}"
+    stored = f"results of finished trials are in {ready.planned.store.location}. To resume: {resume}"
     LastResort.words = stored
     try:
         with ready.progress:

@@ -68,12 +68,12 @@ def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimensio
     found = []
     for (config, (device_name, budget)), answer in zip(places.items(), Answers(questions, code).wait(), strict=True):
         largest = answer.largest[0] if answer.largest else None
-        size = (largest.sure if largest else None) or 1
+        sure = largest.sure if largest else None
         found.append(
             Frontier(
-                config=with_value(config, dimension_of(config, dimension), size),
+                config=with_value(config, dimension_of(config, dimension), sure or 1),
                 dimension=dimension_of(config, dimension),
-                largest=largest.sure if largest else None,
+                largest=sure,
                 possible=largest.possible if largest else None,
                 reason=answer.why_not,
                 device_name=device_name,

@@ -37,7 +37,7 @@ from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.spec.config import StepFlops, Trial, TrialConfig
+from lmsweep.trials.spec.config import StepFlops, Trial
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
 
@@ -66,8 +66,7 @@ class Predictions:
 
     def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False, operators: bool = False) -> None:
         """least: bytes; no smaller trial is predicted. each: up to MOST are, not FEW. operators: of steps, too."""
-        self._digest = cache(code_digest)
-        self._keys: dict[tuple[TrialConfig, Subject], str] = {}
+        self._digest, self._memory_id = cache(code_digest), cache(memory_id)
         self._wanted: dict[str, Question] = {}
         """Key -> what is asked. Trials that need the same memory share a key."""
         self._code: Code | None = None
@@ -75,28 +74,26 @@ class Predictions:
             if subject := subject_of(trial):
                 self._wanted[self._key(trial, subject)] = Question(config=trial.config, subject=subject)
                 self._code = self._code or trial.code
-        small = {}
-        for key, one in self._wanted.items() if least else ():
-            if (high := upper_bound(one.config, one.subject)) is not None and high < least:
-                small[key] = Answer(reason=f"it needs less than {least} bytes")
+        bounds = {key: upper_bound(one.config, one.subject) for key, one in self._wanted.items()} if least else {}
+        small = [key for key, high in bounds.items() if high is not None and high < least]
         self.has_operators = operators
         self._cache = _Cache()
         cached = self._cache.read({name for key in self._wanted for name in (key, key + OPERATORS)})
         self._kept = {key: cached[key] for key in self._wanted if key in cached}
         """Key -> what the cache has of its memory."""
-        self._known: dict[str, Answer] = small | cached
-        """Name -> an answer. A name is a key, a key with OPERATORS, or what `_verdict_key` returns."""
+        self._known = dict.fromkeys(small, Answer(reason=f"it needs less than {least} bytes")) | cached
+        """Name -> an answer. A name is a key, a key with OPERATORS, or what `_verdict_key` returns. It alone grows."""
         count = len(self._wanted) - len(small)
         self._time_limit: float | None = BOUND_SECONDS if count > MOST else None
         """Seconds after which no more answers are awaited; None: all are."""
         self._without_memory = [key for key in self._wanted if key not in self._known]
-        """Keys whose memory no answer is about yet."""
+        """Keys about whose memory nothing was known at first."""
         on_gpu = [key for key, one in self._wanted.items() if one.config.device_type == "cuda"]
         wants_steps = operators and not self._time_limit
         self._without_step = [key for key in on_gpu if not self._of_step(key)] if wants_steps else []
-        """Keys whose operators are wanted, and no answer is about yet."""
+        """Keys whose operators are wanted, and were not known at first."""
         self._answers: Answers | None = None
-        self._awaited: list[str] = []  # the names of these answers
+        self._awaited: list[str] = []  # the names of these answers, in their order
         is_large = count > (MOST if each else FEW)
         self._is_waiting = is_large and bool(self._without_memory or self._without_step)
         """Whether a large plan has yet to ask."""
@@ -120,7 +117,8 @@ class Predictions:
         decided = {key: self._without_prediction(key, limits) for key in self._without_memory}
         self._known |= {key: answer for key, answer in decided.items() if answer}
         undecided = [key for key, answer in decided.items() if not answer]
-        deciding = [*self._kept, *undecided] if undecided else []  # what is known decides about others, too
+        # What the cache has is asked again with its answer, `kept`: that costs nothing, and decides about others, too.
+        deciding = [*self._kept, *undecided] if undecided else []
         questions = {}
         for key in deciding:
             question = self._question(key, "bounds")
@@ -185,8 +183,7 @@ class Predictions:
         if not trial.config.has_counted_flops or (subject := subject_of(trial)) is None:
             return None
         self._collect()
-        found = self._known.get(self._key(trial, subject))
-        return found.flops if found else None
+        return self._known.get(self._key(trial, subject), Answer()).flops
 
     def shapes(self, trial: Trial) -> Mapping[tuple[int, int], Operators] | Refusal:
         """Return rows, width and operators of some steps of a trial whose batches differ, or why they are unknown."""
@@ -233,7 +230,7 @@ class Predictions:
                 )
         self._known |= self._cache.read(set(questions)) if questions else {}
         if unknown := {key: question for key, question in questions.items() if key not in self._known}:
-            self._known |= zip(unknown, self._ask(unknown).wait(), strict=True)
+            self._known |= dict(zip(unknown, self._ask(unknown).wait(), strict=True))
 
     def why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
         available, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
@@ -255,15 +252,12 @@ class Predictions:
         limit = self._time_limit
         answers = self._answers.within(limit) if limit else dict(enumerate(self._answers.wait()))
         self._answers = None
+        in_time = {self._awaited[index]: answer for index, answer in answers.items()}
         late = Answer(reason=f"in a plan this large, only what {BOUND_SECONDS:g} s suffice for is predicted")
-        self._known = dict.fromkeys(self._awaited, late) | self._known
-        self._known |= {self._awaited[index]: answer for index, answer in answers.items()}
+        self._known = dict.fromkeys(self._awaited, late) | self._known | in_time  # of one name, the last counts
 
     def _key(self, trial: Trial, subject: Subject) -> str:
-        asked = (trial.config, subject)
-        if asked not in self._keys:
-            self._keys[asked] = memory_id(trial.config, subject, self._digest(trial.config.references, trial.code))
-        return self._keys[asked]
+        return self._memory_id(trial.config, subject, self._digest(trial.config.references, trial.code))
 
     def _verdict_key(self, trial: Trial, limit: MemoryLimit) -> str:
         subject = subject_of(trial)
@@ -293,11 +287,12 @@ class _Cache:
             return {}
         found = {}
         for line in lines:
-            if line.partition('"')[2].partition('"')[0] not in wanted:  # the name, without parsing the whole line
+            name = line.removeprefix('["').partition('"')[0]  # without parsing the whole line
+            if name not in wanted:
                 continue
             try:
-                name, answer = json.loads(line)
-                found[str(name)] = answer_of(answer)
+                _, answer = json.loads(line)
+                found[name] = answer_of(answer)
             except (ValueError, TypeError, AttributeError):  # its writer was killed
                 continue
         return found

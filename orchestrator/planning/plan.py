@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Literal, NamedTuple, Self
 
 from lmsweep.orchestrator.cluster.autoscaler import recall
@@ -139,25 +139,25 @@ class Promise:
     A later trial is covered if each place where the result may be is one of its own environments. Say `cuda` has the
     environments {A, B}, `cuda:H100` has {A} and `cuda:H200` has {B}:
 
-    | earlier trial | `by` | `within` | covers |
+    | earlier trial | `may_be_in` | `fails_in` | covers |
     |---|---|---|---|
     | `cuda:H100` runs in A | {A} | | `cuda:H100`, `cuda` |
     | `cuda` runs in A or B, as Ray chooses | {A, B} | | `cuda` |
     | `cuda:H100` does not fit into A | {A} | {A} | `cuda:H100`; not `cuda`, which may fit into B |
     """
 
-    by: frozenset[str]
-    """The environment_ids of all environments that the result may be of."""
-    within: frozenset[str] | None = None
-    """The environment_ids of all environments in which it fails: in others it may run. None: no such limit."""
+    may_be_in: frozenset[str]
+    """The environment_ids of all environments that the result may be of; of a failure, the first."""
+    fails_in: frozenset[str] | None = None
+    """The environment_ids of all environments in which it fails: in others it may run. None: it is no failure."""
 
     @classmethod
     def of_failure(cls, environments: Collection[str]) -> Self:
-        """Return the promise of a failure in all of these environments, which is stored for the first."""
-        return cls(by=frozenset({next(iter(environments))}), within=frozenset(environments))
+        """Return the promise of a failure in all of these environments, which is stored for the first alone."""
+        return cls(may_be_in=frozenset({next(iter(environments))}), fails_in=frozenset(environments))
 
     def covers(self, environments: Collection[str]) -> bool:
-        return self.by <= set(environments) and (self.within is None or self.within >= set(environments))
+        return self.may_be_in <= set(environments) and (self.fails_in is None or self.fails_in >= set(environments))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,12 +166,10 @@ class Question:
 
     trial: Trial
     """The trial, with the workloads that are not decided yet."""
-    able: list[Node] | Refusal
-    """The nodes that can hold it, or why none can."""
+    able: list[tuple[Node, str]] | Refusal
+    """The nodes that can hold it, each with the environment_id of the trial there, or why none can."""
     environments: dict[str, Fingerprint]
     """Its environments there, by environment_id."""
-    of_nodes: tuple[str, ...] = ()
-    """The environment_id on each of the able nodes."""
     cluster: Sequence[Node]
     done: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
     """The results in the store that count, by environment_id and measurement_id."""
@@ -198,8 +196,8 @@ class Question:
     @cached_property
     def obstacles(self) -> dict[str, str | None]:
         """Why the trial does not run, by environment."""
-        several = len(self.environments) > 1  # what a single one excludes, `unsupported` has decided before
-        workloads = self.trial.workloads if several else ()
+        # A workload that a rule excludes keeps out those that run with it. `unsupported` has decided for a single one.
+        workloads = self.trial.workloads if len(self.environments) > 1 else ()
         found = {}
         for key, environment in self.environments.items():
             excluded = (self.excluded(name, key) for name in workloads)
@@ -247,26 +245,28 @@ def shared(asked: Question) -> Decision | None:
 
 def stored(asked: Question) -> Decision | None:
     """Workloads that enough processes have measured; they are shown if no others are left."""
-    found = {name: key for name in asked.trial.workloads for key in asked.environments if asked.has_enough(key, name)}
-    if not found:
+    workloads, environments = asked.trial.workloads, asked.environments
+    measured = tuple(name for name in workloads if any(asked.has_enough(key, name) for key in environments))
+    if not measured:
         return None
-    promise = Promise(by=frozenset(asked.environments))
-    if set(found) != set(asked.trial.workloads):
-        return Decision(tuple(found), promise=promise)
-    there = found[asked.trial.workloads[0]]
-    status = asked.done[there, asked.measurement(asked.trial.workloads[0])].status
+    # In all environments, though one suffices: a trial that has only some of them is not covered, and looks itself.
+    promise = Promise(may_be_in=frozenset(environments))
+    if measured != workloads:
+        return Decision(measured, promise=promise)
+    there = [key for key in environments if asked.has_enough(key, measured[0])][-1]
+    status = asked.done[there, asked.measurement(measured[0])].status
     outcome = "already measured" if status == Status.OK else status
-    reason = f"{outcome} on {asked.environments[there].device_name}"
+    reason = f"{outcome} on {environments[there].device_name}"
     # Where no node can hold the trial now, say why; the stored reason may be older.
     planned = asked.planned("stored", asked.able.reason if isinstance(asked.able, Refusal) else reason, there)
-    return Decision(tuple(found), (planned,), promise)
+    return Decision(measured, (planned,), promise)
 
 
 def nowhere(asked: Question) -> Decision | None:
     """A trial that no node can hold."""
     if not isinstance(asked.able, Refusal):
         return None
-    promise = Promise(by=frozenset(asked.environments))
+    promise = Promise(may_be_in=frozenset(asked.environments))
     return Decision(asked.trial.workloads, (asked.planned("unsupported", asked.able.reason),), promise)
 
 
@@ -300,18 +300,19 @@ def run(asked: Question) -> Decision | None:
     """The trial once for each process that will measure it."""
     config, workloads = asked.trial.config, asked.trial.workloads
     assert not isinstance(asked.able, Refusal), "some node can hold it"
-    fits = [(node, key) for node, key in zip(asked.able, asked.of_nodes, strict=True) if asked.obstacles[key] is None]
+    fits = [(node, key) for node, key in asked.able if asked.obstacles[key] is None]
     if config.processes > 1:  # only processes in one environment are pooled: take the one in which most are stored
         chosen = max((key for _, key in fits), key=lambda key: sum(asked.processes(key, name) for name in workloads))
         fits = [(node, key) for node, key in fits if key == chosen]
     there = fits[0][1]
     once = asked.planned("run", None, there, place(config, [node for node, _ in fits], asked.cluster))
     stored_processes = {name: asked.processes(there, name) for name in workloads}
-    promise = Promise(by=frozenset(key for _, key in fits))
+    promise = Promise(may_be_in=frozenset(key for _, key in fits))
     planned = []
-    for number in range(min(stored_processes.values()) + 1, config.processes + 1):
-        unmeasured = tuple(name for name in workloads if stored_processes[name] < number)
-        planned.append(replace(once, trial=replace(asked.trial, workloads=unmeasured), process=number))
+    # Say of 3 processes `timing` has 2 stored, `memory` none: processes 1 and 2 measure `memory`, process 3 both.
+    for process in range(min(stored_processes.values()) + 1, config.processes + 1):
+        unmeasured = tuple(name for name in workloads if stored_processes[name] < process)
+        planned.append(replace(once, trial=replace(asked.trial, workloads=unmeasured), process=process))
     return Decision(workloads, tuple(planned), promise)
 
 
@@ -351,23 +352,23 @@ class _Decisions:
         if self._predictions:
             self._predictions.settle(
                 (trial, environment) for trial in trials for environment in dict(self._where(trial.config)[1]).values()
-            )
+            )  # each environment once
 
     def about(self, trial: Trial) -> list[PlannedTrial]:
         """Return the trial as it is planned: once for each process, or in parts, each with its own reason."""
         config = trial.config
-        able, places = self._where(config)
+        nodes, places = self._where(config)
         places = self._with_code(places, trial, trial.code) if trial.code else places
-        nodes = [] if isinstance(able, Refusal) else able
-        of_nodes = tuple(key for key, _ in places) if nodes else ()
+        keys = [key for key, _ in places]
+        able = nodes if isinstance(nodes, Refusal) else list(zip(nodes, keys, strict=True))
         missing: dict[str, frozenset[str]] = {}
-        if not config.software:  # with `software`, the trial runs in another virtual environment than the node's
-            for node, key in zip(nodes, of_nodes, strict=True):
+        if not (config.software or isinstance(able, Refusal)):  # `software` is another Python than the node's
+            for node, key in able:
                 missing[key] = missing.get(key, node.missing) & node.missing
         found = decide(
             Question(
-                trial=trial, able=able, environments=dict(places), of_nodes=of_nodes,
-                cluster=self._nodes, done=self._done, missing=missing, promises=self._promises,
+                trial=trial, able=able, environments=dict(places), cluster=self._nodes,
+                done=self._done, missing=missing, promises=self._promises,
                 why_too_large=self._predictions.why_too_large if self._predictions else lambda trial, there: None,
             )
         )  # fmt: skip
@@ -384,9 +385,8 @@ class _Decisions:
 
     def _with_code(self, places: list[_Place], trial: Trial, code: Code) -> list[_Place]:
         digest = self._digest(trial.references, code)
-        there = [
-            replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty) for _, one in places
-        ]
+        with_code = partial(replace, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)
+        there = [with_code(one) for _, one in places]
         return [(environment_id(one, trial.config.software), one) for one in there]
 
     def _where(self, config: TrialConfig) -> tuple[list[Node] | Refusal, list[_Place]]:

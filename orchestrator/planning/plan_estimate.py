@@ -17,8 +17,7 @@ from lmsweep.trials.analytic.prices import Price, hourly_dollars
 START_SECONDS = 13.0
 """Planning, starting and stopping Ray, and importing PyTorch, with its bytecode cached, in the first worker."""
 LATE_SHARE, LATE_SECONDS = 0.05, 10.0
-"""Trials may run after the budget's end for this share of it, at most these seconds, so that an estimate slightly too
-short does not cost a result."""
+"""Share of a budget, and most seconds, for which trials may run after its end: a low estimate then costs no result."""
 ENDING_SECONDS = 3.0
 """What the command takes, on two cores, after its last trial."""
 FIRST_COMPILED_SECONDS = 2.6
@@ -129,11 +128,10 @@ def _dollars(trials: Sequence[PlannedTrial], seconds: Mapping[int, float], start
     """Return the price of these trials. start: seconds in which the run starts and compiles, and no device works."""
     dollars = 0.0
     for alike in grouped(trials, _device):
-        ranks = [one.trial.config.world_size for one in alike]
-        taken = max(one.required_placement.slots * count for one, count in zip(alike, ranks, strict=True))
-        working = sum(seconds[one.index] * count for one, count in zip(alike, ranks, strict=True))
-        # The devices that trials will use at once are paid for from the start.
-        dollars += hourly.get(_device(alike[0]), 0.0) * (start * taken + working) / 3600
+        # A slot is room for a trial of `world_size` devices. What all slots hold is paid for from the start.
+        devices_at_once = max(one.slots * one.trial.config.world_size for one in alike)
+        device_seconds = sum(seconds[one.index] * one.trial.config.world_size for one in alike)
+        dollars += hourly.get(_device(alike[0]), 0.0) * (start * devices_at_once + device_seconds) / 3600
     return dollars
 
 

@@ -30,7 +30,7 @@ _WHAT: dict[Want, str] = {
 
 def start_without_gpu(module: str, request: str) -> "subprocess.Popen[bytes]":
     """Start a module of lmsweep that reads a request, in a process group of its own, which ends with this process. It
-    needs no GPU, and what it forks after CUDA has been initialized could not use one."""
+    sees no GPU: it needs none, and CUDA, once initialized, would not work in what it forks."""
     with tempfile.TemporaryFile(dir=temporary_folder()) as file:  # the process has its own handle
         file.write(request.encode())
         file.seek(0)
@@ -56,7 +56,7 @@ class Answers:
     ) -> None:
         """code: the user's. `on_answer` runs in another thread. most: how many trials of a large plan are predicted."""
         self.count = len(questions)
-        self._wants = questions[0].wants[0]
+        self._first_want = questions[0].wants[0]
         self._steps = sum(one.wants == ("operators",) for one in questions)
         """Number of questions about operators alone, which are answered last."""
         self._found: dict[int, Answer] = {}
@@ -100,24 +100,24 @@ class Answers:
                 for line in lines:
                     if line.endswith(b"\n"):  # else the process was killed while it wrote
                         index, values = json.loads(line)
-                        if index not in self._found:  # one comes at once, and again with its batch
+                        if index not in self._found:  # an answer may come at once by itself, and again in its batch
                             answer = answer_of(values)
                             self._on_answer(index, answer)
                             self._found[index] = answer
-        except (OSError, ValueError) as error:  # no caller waits for the missing answers
+        except (OSError, ValueError) as error:  # `wait` raises, as answers are missing
             self._error = f"{type(error).__name__}: {error}"
             kill_group(self._process.pid)
         self._over.set()
 
     def _progress(self) -> str:
         done, passed = len(self._found), time.monotonic() - self._began
-        what, words = _WHAT[self._wants], count_of(self.count, NOUN)
+        what, words = _WHAT[self._first_want], count_of(self.count, NOUN)
         if not done:
             return f"predicting the {what} of {words}"
-        first = self.count - self._steps
-        if self._wants == "bounds" and done < first:
-            return f"predicted the {what} of {count_of(done, NOUN)}, to find out which of {first} fit"
-        if self._steps and done > first:
-            return f"predicted the steps of {done - first} of {count_of(self._steps, NOUN)}"
+        others = self.count - self._steps  # answered before those about operators alone
+        if self._first_want == "bounds" and done < others:  # most of them follow from a few, so no time left is known
+            return f"predicted the {what} of {count_of(done, NOUN)}, to find out which of {others} fit"
+        if self._steps and done > others:
+            return f"predicted the steps of {done - others} of {count_of(self._steps, NOUN)}"
         left = passed * (self.count - done) / done
         return f"predicted the {what} of {done} of {words}, {time_left(left)}"

@@ -69,25 +69,25 @@ def varied_times(
     }
     first, world = next(iter(steps.values())), config.world_size
     of_ranks = [[*islice(batches(config, rank, world), count)] for rank in range(world)]
-    timed = {shape: one.ranks or one.time for shape, one in steps.items()}
+    timed = {shape: one.ranks or one.time for shape, one in steps.items()}  # of a single process, `ranks` is None
     planning = planning_of(next(iter(known.values())))
 
+    def waits_of(shapes: Sequence[Shape]) -> Floats:
+        # Attention is planned at the first step of each shape; warm-up steps are not timed.
+        is_new = [at >= int(config.warmup_steps) and one not in shapes[:at] for at, one in enumerate(shapes)]
+        return np.outer(np.array(is_new, dtype=float), np.array(planning))  # (steps, 2): of device and host
+
     def slowest(spread: Spread) -> Times:
-        by_rank = []
-        for of_rank in of_ranks:
-            shapes = [one.shape for one in of_rank]
-            # Attention is planned at the first step of each shape; warm-up steps are not timed.
-            is_new = [at >= int(config.warmup_steps) and one not in shapes[:at] for at, one in enumerate(shapes)]
-            waits = np.outer(np.array(is_new, dtype=float), np.array(planning))  # (steps, 2)
-            by_rank.append(seconds_by_shape(timed, shapes, spread, waits))
+        shapes_by_rank = [[one.shape for one in of_rank] for of_rank in of_ranks]
+        by_rank = [seconds_by_shape(timed, shapes, spread, waits_of(shapes)) for shapes in shapes_by_rank]
         longest: Times = np.array(by_rank).max(axis=0)  # of (ranks, steps, 3)
         return longest
 
     times, others = slowest(first.spread), slowest(first.others)  # one spread for all shapes
     # As in `PredictedStep.elsewhere`, the interval of others is at least as wide as that of `times`, scaled.
     middle, low, high = others.T
-    _, least, most = middle * times.T / times[:, 0]
-    others = np.stack([middle, np.minimum(low, least), np.maximum(high, most)], axis=1)
+    scaled = middle * times.T / times[:, 0]  # (3, steps)
+    others = np.stack([middle, np.minimum(low, scaled[1]), np.maximum(high, scaled[2])], axis=1)
     mean = float(times[:, 0].mean())
     return VariedTimes(
         times=times,
@@ -120,18 +120,19 @@ def seconds_by_shape(known: Mapping[Shape, Timed], shapes: Sequence[Shape], spre
     likewise that of the host; no step takes less than the shortest known one. Each then waits, and the longer of the
     two is the step. waits: seconds for which device and host wait, (steps, 2).
     """
-    shares = _features(shapes) @ np.linalg.pinv(_features(known))  # (steps, known): of the known steps in each step
+    # (steps, known): times the seconds of the known steps, it is their least-squares fit at each step.
+    weights = _features(shapes) @ np.linalg.pinv(_features(known))
 
-    def seconds(operators: float, planning: float, end: Literal[0, 1] | None = None) -> Floats:
-        of_known = np.array([one.limits(operators, end) for one in known.values()])  # (known, 2): of device and host
-        fitted = np.maximum(shares @ of_known, of_known.min(axis=0))  # (steps, 2)
-        device, host = (fitted + planning * waits).T
+    def seconds(factor: float, *, of_waits: float, end: Literal[0, 1] | None = None) -> Floats:
+        of_known = np.array([one.limits(factor, end) for one in known.values()])  # (known, 2): of device and host
+        fitted = np.maximum(weights @ of_known, of_known.min(axis=0))  # (steps, 2)
+        device, host = (fitted + of_waits * waits).T
         longer: Floats = np.maximum(device, host)
         return longer
 
-    estimate = seconds(spread.factor, planning=1.0)
-    low = seconds(spread.factor / spread.width, planning=PLANNING_HOSTS[0], end=0)
-    high = seconds(spread.factor * spread.width, planning=PLANNING_HOSTS[1], end=1)
+    estimate = seconds(spread.factor, of_waits=1.0)
+    low = seconds(spread.factor / spread.width, of_waits=PLANNING_HOSTS[0], end=0)
+    high = seconds(spread.factor * spread.width, of_waits=PLANNING_HOSTS[1], end=1)
     return np.stack([estimate, low, high], axis=1)
 
 

@@ -36,7 +36,7 @@ class Gate:
         """until: time.monotonic() by which all trials must have ended; None: no limit. budget: all seconds given."""
         self._eta = eta
         self.until = until
-        self.late_seconds = latest_end(budget) - ENDING_SECONDS - budget
+        self.late_seconds = latest_end(budget) - ENDING_SECONDS - budget  # `latest_end` is of the whole command
         """Seconds after `until` in which trials may still end before they are cut."""
         self._on_close = on_close
         self._lock = Lock()
@@ -57,10 +57,10 @@ class Gate:
             return False
         with self._lock:
             if self.until is not None:
-                # It waits for the running trials that take the same slots; on one machine, for all.
+                # It waits for the running trials that take the same slots, evenly; on one machine, for all.
                 same = [one for one in self._running.values() if self._eta.alone or one.placement == planned.placement]
-                until_free = sum(self._eta.still_expected(one) / one.slots for one in same)
-                if time.monotonic() + until_free + self._eta.expected(planned) > self.until:
+                waits = sum(self._eta.still_expected(one) / one.slots for one in same)
+                if time.monotonic() + waits + self._eta.expected(planned) > self.until:
                     return False
             self._running[planned.index] = planned
         return True
@@ -83,7 +83,7 @@ class Gate:
 
     def close_as_time_is_over(self) -> None:
         """Make the next Ctrl-C, which the caller sends, end at once what still runs."""
-        self.is_cut = not self.closed  # else Ctrl-C has ended the run before
+        self.is_cut = not self.closed  # if it was closed already, Ctrl-C has ended the run, not the time
         self.closed = True
 
     def account_for(self, trials: Sequence[PlannedTrial], running: Sequence[PlannedTrial]) -> None:

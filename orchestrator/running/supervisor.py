@@ -36,8 +36,8 @@ def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     strategy = "STRICT_SPREAD" if len(bundles) > 1 else "PACK"
     if not config["node_ids"]:
         return tune.PlacementGroupFactory(bundles, strategy)
-    nodes = {NODE_ID: f"in({','.join(config['node_ids'])})"}
-    return tune.PlacementGroupFactory(bundles, strategy, bundle_label_selector=[nodes for _ in bundles])
+    any_of_them = {NODE_ID: f"in({','.join(config['node_ids'])})"}
+    return tune.PlacementGroupFactory(bundles, strategy, bundle_label_selector=[any_of_them for _ in bundles])
 
 
 class Supervisor(tune.Trainable):
@@ -80,26 +80,30 @@ class Supervisor(tune.Trainable):
         first, *others = parts_of(planned.trial.config, host, free_port(host))
         (ranked,) = (name for name in planned.trial.workloads if workload_named(name).has_ranks)  # one
 
-        def lost(node: int, error: Exception) -> Row:
+        def row_of_lost(node: int, error: Exception) -> Row:
             self._kill_actor(node)
             first_line = str(error).strip().partition("\n")[0]
             words = f"the worker or its node died: {first_line}"
             return attempt.failure(ranked, Status.LOST, words, planned.environment)
 
-        answers = _Answers(lost)
-        for node, part in enumerate(others, start=1):
-            try:
-                answers.running[self._actor(node).run.remote(position, part)] = node
-            except ray.exceptions.RayError as error:
-                answers.keep(node, [lost(node, error)])
-                break
-        else:  # all other nodes have begun
+        answers = _Answers(row_of_lost)
+        if self._begin_on_others(position, others, answers):
             answers.keep(0, self._worker.run(position, part=first, is_cancelled=answers.is_cancelled))
         succeeded = not any(map(failure_of, answers.rows.values()))
         answers.collect(FAREWELL_SECONDS if succeeded else BLAME_SECONDS)
-        for node in answers.running.values():
+        for node in answers.running.values():  # those that have not answered
             self._kill_actor(node)
         return _merged(planned, attempt, answers.rows)
+
+    def _begin_on_others(self, position: int, parts: Sequence[Part], answers: "_Answers") -> bool:
+        """Begin each part on its node. Return whether all have begun: if one is lost, the trial does not begin here."""
+        for node, part in enumerate(parts, start=1):
+            try:
+                answers.running[self._actor(node).run.remote(position, part)] = node
+            except ray.exceptions.RayError as error:
+                answers.keep(node, [answers.row_of_lost(node, error)])
+                return False
+        return True
 
     def _actor(self, node: int) -> Any:
         """Return the actor of this bundle, started if need be. Raises RayError."""
@@ -123,13 +127,13 @@ class Supervisor(tune.Trainable):
 
 
 class _Answers:
-    """The rows of a trial's nodes, as far as they have answered. lost: returns the row of a node whose actor died."""
+    """The rows of a trial's nodes, as far as they have answered. row_of_lost: that of a node whose actor died."""
 
-    def __init__(self, lost: Callable[[int, Exception], Row]) -> None:
+    def __init__(self, row_of_lost: Callable[[int, Exception], Row]) -> None:
         self.rows: dict[int, list[Row]] = {}
         self.running: dict[Any, int] = {}
-        """Ray's reference to an answer -> the node."""
-        self._lost = lost
+        """Ray's reference to an answer that has not come -> the node."""
+        self.row_of_lost = row_of_lost
         self._failed_at: float | None = None
 
     def keep(self, node: int, rows: list[Row]) -> None:
@@ -146,7 +150,7 @@ class _Answers:
             try:
                 self.keep(node, ray.get(reference))
             except ray.exceptions.RayError as error:
-                self.keep(node, [self._lost(node, error)])
+                self.keep(node, [self.row_of_lost(node, error)])
 
     def is_cancelled(self) -> bool:
         """Whether ranks failed so long ago that the node with the cause has reported it: others wait in vain."""
@@ -186,12 +190,12 @@ def free_port(host: str) -> int:
 
 
 def _merged(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row]]) -> list[Row]:
-    """Return the first node's rows; if ranks failed, a failure with the errors of all nodes, the cause last."""
+    """Return the first node's rows; if ranks failed, in place of theirs the errors of all nodes, the cause last."""
     failed = [(node, row) for node, rows in answers.items() if (row := failure_of(rows))]
     if not failed:
         return answers[0]
     # A rank that loses its peer reports an error, so any other status is the cause.
-    failed.sort(key=lambda one: (one[1].status != Status.ERROR, one[0]))
+    failed.sort(key=lambda one: (one[1].status != Status.ERROR, one[0]))  # errors come first
     _, cause = failed[-1]
     all_agree = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
     words = (cause.error or "") if all_agree else "\n".join(f"node {node}: {row.error}" for node, row in failed)

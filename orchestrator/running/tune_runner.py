@@ -114,9 +114,11 @@ class PlanSearcher(NotPickled, Searcher):
         if chosen is not None:
             self._running[trial_id] = self._trials[chosen].required_placement
             return self._configuration(chosen, self._running[trial_id])
-        if self._running and not self._gate.closed and (self._search or any(self._left.values())):
-            return None  # what runs may change what is worth running, or end sooner than expected
-        if not (self._search or self._gate.closed):  # nothing runs, and what is left does not fit into the time
+        if self._gate.closed:
+            return Searcher.FINISHED  # type: ignore[return-value] # a str, which Tune's annotation omits
+        if self._running and (self._search or any(self._left.values())):
+            return None  # what runs may change what a search finds worth running, or end sooner than expected
+        if not self._search:  # what is left does not fit into the time, though nothing runs
             for left in self._left.values():
                 while left:
                     self._gate.keep_out(self._trials[left.pop(0)])
@@ -143,7 +145,7 @@ class PlanSearcher(NotPickled, Searcher):
         for placement in sorted(self._left, key=lambda one: busy[one] / one.slots):
             left = self._left[placement]
             while busy[placement] < placement.slots and left and (position := self._search.choose(left)) is not None:
-                left.remove(position)
+                left.remove(position)  # runs, or is kept out
                 if self._gate.admits(self._trials[position]):
                     return position
                 self._gate.keep_out(self._trials[position])
@@ -165,7 +167,7 @@ class PlanSearcher(NotPickled, Searcher):
         """A run resumes from the store."""
 
     def _let_last_trial_wait(self) -> None:
-        """Put the last trial of each placement where Tune lets it wait: just after those that fill the slots.
+        """Put the last trial of each placement where Tune lets it wait: with 2 slots, 0 1 2 3 4 becomes 0 1 4 2 3.
 
         While all slots are taken, Tune requests one actor more, for the next trial. The others take actors that become
         free; this one gets its own when those have ended, so it runs last. With a time budget the order stays, from

@@ -24,10 +24,9 @@ _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
 @dataclass(frozen=True, kw_only=True)
 class Expansion:
     wanted: dict[TrialConfig, list[str]]
-    """Configuration -> its workloads, without those that another configuration measures: the one with the most
-    processes, or the earliest of these."""
+    """Configuration -> its workloads. What several would measure, the one with most processes does, or the earliest."""
     varying: dict[TrialConfig, tuple[str, ...]]
-    """Configuration -> the fields that vary in the first grid that has it, whichever grid measures the others."""
+    """Configuration -> the fields that vary in the grid for which it first measures, whichever measures the others."""
     problems: list[Problem]
     idle: list[KeyPath]
     """The rows of `exclude` that exclude nothing."""
@@ -69,7 +68,7 @@ def expand(blocks: list[Block]) -> Expansion:
         if everything_excluded:
             problems[block.problem("every combination is excluded")] = None
         idle += [(*block.path, "exclude", index) for index, one in enumerate(matched) if not one]
-    wanted = {config: names for config, names in wanted.items() if names}
+    wanted = {config: names for config, names in wanted.items() if names}  # without names, others measure for it
     fields = {grid: tuple(varying_fields(configs)) for grid, configs in of_grid.items()}
     varying = {config: fields[first_grid[config]] for config in wanted}
     return Expansion(wanted=wanted, varying=varying, problems=list(problems), idle=idle)
@@ -83,7 +82,7 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
     for values, row in chosen:
         arguments = spread(dict(zip(names, values, strict=True)) | row)
         excluded = False
-        for index, unwanted in enumerate(block.exclude):
+        for index, unwanted in enumerate(block.exclude):  # all of them: each that matches is marked
             if all(arguments.get(name, _DEFAULTS.get(name)) == value for name, value in unwanted.items()):
                 excluded = matched[index] = True
         if excluded:

@@ -51,13 +51,11 @@ class Block:
 
 def spread(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row with each Fields, one value for several fields, replaced by these. The row's own fields win."""
-    several = [name for name, value in row.items() if isinstance(value, Fields)]
-    if not several:
-        return row
     found: dict[str, Any] = {}
-    for name in several:
-        found |= row.pop(name).values
-    return found | row
+    for value in row.values():
+        if isinstance(value, Fields):
+            found |= value.values
+    return found | {name: value for name, value in row.items() if not isinstance(value, Fields)}
 
 
 def read_grid(

@@ -10,8 +10,7 @@ from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 _VARIABLE = re.compile(r".*(\$\{|\$\(|\{\{|\$[A-Za-z_]|%[A-Za-z_]+%).*")  # ${x}, $(x), {{x}}, $x, %x%
 _RANGE = re.compile(r"range\((\d{1,9}), *(\d{1,9})(?:, *(\d{1,9}))?\)")
 _CHOICE = re.compile(r"[\w.]*(?:choice|grid_search|categorical)\((.*)\)")
-_TRUTHS = {"yes": "true", "y": "true", "on": "true", "true": "true"}
-_TRUTHS |= {"no": "false", "n": "false", "off": "false", "false": "false"}
+_TRUTHS = dict.fromkeys(("yes", "y", "on", "true"), "true") | dict.fromkeys(("no", "n", "off", "false"), "false")
 
 
 def _digits(number: str, unit: str) -> str:
@@ -98,8 +97,8 @@ def instead_of_an_axis(value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
     if found := _RANGE.fullmatch(text):
         first, end, step = (int(one or 1) for one in found.groups())
-        last = end - 1 - (end - 1 - first) % step if step else 0
-        return f"write {first}..{last}+{step}" if 0 < first <= last else "write a list"
+        values = range(first, end, step) if first and step else ()
+        return f"write {first}..{values[-1]}+{step}" if values else "write a list"
     if several := list_in(_CHOICE.sub(r"\1", text)):
         return f"write {several}"
     if "range is written" in (words := _instead_of_text(text, "int")):  # the other advice is about a single number

@@ -89,18 +89,19 @@ def number_in(text: str) -> str | None:
 
 def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> RequestError:
     """Return an error with one line per problem, in the order of the file, without repetitions, and advice below."""
-    same: dict[tuple[object, str], list[Problem]] = {}  # the same message about a key of the same name
+    # A message about keys of the same name is one line: `f.yaml:4: grids[0].axes.modle: unknown axis (and on line 9)`.
+    same: dict[tuple[object, str], list[Problem]] = {}
     for problem in sorted(problems, key=lambda one: one.line or 0):
-        named = bool(problem.path) and isinstance(problem.path[-1], str)
-        same.setdefault((problem.path[-1] if named else problem.path, problem.message), []).append(problem)
-    lines, listed = [], set[str]()
+        name_or_path = problem.path[-1] if problem.path and isinstance(problem.path[-1], str) else problem.path
+        same.setdefault((name_or_path, problem.message), []).append(problem)
+    lines, already_listed = [], set[str]()
     for first, *others in same.values():
         line = first.text(source)
         if also := dict.fromkeys(str(one.line) for one in others if one.line not in (None, first.line)):
             line += f" (and on line{'s' * (len(also) > 1)} {', '.join(also)})"
         if words := _LONG_LIST.search(line):  # each long list of choices is printed once
-            line = line.replace(words[0], "") if words[0] in listed else line
-            listed.add(words[0])
+            line = line.replace(words[0], "") if words[0] in already_listed else line
+            already_listed.add(words[0])
         lines.append(line)
     rest = [f"{source}: and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
     return RequestError("\n".join([*lines[:MAX_PROBLEMS], *rest, *filter(None, [advice])]))
@@ -231,7 +232,7 @@ class _Loader(yaml.SafeLoader):
         return data
 
     def _merged(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        """Return what the merge keys of a mapping bring in; if there are several mappings, the first has precedence."""
+        """Return what merge keys bring in, with its lines until `_mapping` notes those here. The first mapping wins."""
         data: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not _is_merge(key_node):

@@ -128,13 +128,13 @@ def _within_limits(name: str) -> AfterValidator:
     def check(value: Any) -> Any:
         if isinstance(value, int) and value >= 2**63:  # the store's columns are int64
             raise ValueError(f"{name} is {value}; it must be less than 2**63")
-        others: dict[str, Any] = {"d_model": 2, "num_layers": 1}
+        others: dict[str, Any] = {"d_model": 2, "num_layers": 1}  # the least model: a head has an even width
         if name == "num_heads":
             others["d_model"] = 2 * max(1, value or 1)  # heads divide the width, into even parts
         elif name == "active_experts":
             others["num_experts"] = value  # no more are active than there are
         elif name in DIVIDES:
-            others[DIVIDES[name]] = max(1, value)
+            others[DIVIDES[name]] = max(1, value)  # the field divides itself; 0 is refused as such, not as a divisor
         TrialConfig(**(others | {name: value}))
         return value
 
@@ -142,14 +142,15 @@ def _within_limits(name: str) -> AfterValidator:
 
 
 def _size_or_code(value: Any, validated: ValidatorFunctionWrapHandler) -> object:
+    """Return the fields of the name of a size, of a mapping of dimensions, or of the user's model."""
+    ours = {"model": None, "model_code": None}  # of a model that is lmsweep's
     if isinstance(value, str) and (named := size_fields(value)):
-        dimensions = named
-    elif isinstance(value, dict) and not {"call", "hf"} & set(value):
+        return Fields(values=ours | named)
+    if isinstance(value, dict) and not {"call", "hf"} & set(value):
         dimensions = validated(value).model_dump()
-        TrialConfig(**dimensions)
-    else:
-        return read_code("model", value)
-    return Fields(values={"model": None, "model_code": None} | dimensions)
+        TrialConfig(**dimensions)  # raises RequestError if they contradict one another
+        return Fields(values=ours | dimensions)
+    return read_code("model", value)
 
 
 _dimension_types: dict[str, Any] = {name: (Annotated[int, _within_limits(name)], ...) for name in PLAIN_DIMENSIONS}
@@ -172,7 +173,7 @@ def _type_of(name: str) -> Any:
         return Annotated[str, AfterValidator(_device)]
     if name in AUTO_FIELDS:
         auto_or_number = WrapValidator(lambda value, validated: value if value == "auto" else validated(value))
-        return Annotated[int, _within_limits(name), auto_or_number]
+        return Annotated[int, _within_limits(name), auto_or_number]  # the last one is asked first, and lets auto pass
     if name == "memory_budget":  # an amount of memory, for which a unit may be written
         return Annotated[HINTS[name], _within_limits(name), WrapValidator(_size)]
     return Annotated[HINTS[name], _within_limits(name)]

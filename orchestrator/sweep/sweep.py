@@ -181,7 +181,7 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
         raise refusal("trial", said)
     trials = _trials(expansion, "trial", code, trusted)
     if len(trials) > 1:
-        raise RequestError("workloads: a workload of your own is a trial by itself; name it alone")
+        raise RequestError("workloads: a workload of your own is a trial by itself; name it alone")  # see `_trials`
     return trials[0]
 
 
@@ -205,7 +205,7 @@ def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]
     if name.strip().endswith("_args"):
         raise RequestError(f"{source}: write one argument at a time, {name.strip()}.NAME=value")
     values: list[Scalar] = []
-    for part in re.split(r",(?![^(]*\))", listed):  # commas within parentheses belong to a value
+    for part in re.split(r",(?![^(]*\))", listed):  # not within parentheses: range(1, 4),8 is two parts
         value = parse(part, source).data
         if not part.strip() or isinstance(value, list | dict):
             raise RequestError(f"{source}: {part!r} is not a value; write axis=value, or axis=value,value")
@@ -244,6 +244,7 @@ def _is_toml(text: str) -> bool:
 
 def _quoted_numbers(document: Document) -> Iterator[Problem]:
     """Yield a remark about each argument of the user's code that is text, and without its quotes a number."""
+    # Its path is such as grids[0].fixed.model.args.theta, or grids[0].axes.model_args.theta[1].
     for path, value in _texts(document.data.get("grids"), ("grids",)):
         if number_in(value) and any(step in ("args", "override") or argument_of(str(step)) for step in path):
             message = f"{shown(value)} is text, because of the quotes; for the number, write {number_in(value)}"

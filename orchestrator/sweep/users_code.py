@@ -49,11 +49,11 @@ class Fields:
 
 
 def size_fields(name: str) -> dict[str, Any]:
-    """Return the dimensions of a named size and, if it has one, its vocabulary; none of a name that nobody knows."""
+    """Return the dimensions of a named size and its vocabulary, if it has one; none of other names, as of a package."""
     if name in SIZES:
         return asdict(SIZES[name]) | ({"vocab_size": VOCABULARIES[name]} if name in VOCABULARIES else {})
-    of_feature = getattr(lmsweep, "named_model", None)  # a function of a feature's record, if one has it
-    return dict(of_feature(name)) if of_feature and name not in registered("model") else {}
+    named_model = getattr(lmsweep, "named_model", None)  # from `Feature.functions`, if a feature is here that has it
+    return dict(named_model(name)) if named_model and name not in registered("model") else {}
 
 
 def argument_of(name: str) -> str | None:
@@ -78,6 +78,7 @@ def read_code(field: str, value: object) -> object:
             return Fields(values=_fields(field, canonical(value)))
     listed = choices(value, [*(SIZES if field == "model" else WORDS.get(field, ())), *offered])
     others = f"{'or a mapping of its dimensions, ' if field == 'model' else ''}or your own as package.module:name"
+    # As `; did you mean sdpa? (or your own as ...)`, or ` (one of: naive, sdpa), or your own as ...`.
     end = f" ({others})" if listed.endswith("?") else f", {others}"
     raise ValueError(f"{shown(value)} is not {'an' if field[0] in 'aeiou' else 'a'} {field}{listed}{end}")
 
@@ -101,7 +102,7 @@ def in_json(arguments: dict[str, Any]) -> dict[str, Any]:
 def with_code(trials: Iterable[Trial], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
     """Return the trials; those with references know the code folder. Raises RequestError about all wrong references."""
     listed = tuple(trials)
-    if not any(trial.references or trial.config.is_hugging_face for trial in listed):
+    if not any(trial.references for trial in listed):  # hf:NAME is one, too
         return listed
     code = code_folder(folder or ".", trusted)
     problems: dict[str, None] = {}
@@ -152,7 +153,7 @@ def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
     if "blocks" in written:
         values["blocks"] = written["blocks"]
     if "size" in written:
-        if str(written["size"]) not in SIZES:
+        if str(written["size"]) not in SIZES:  # as text, since a list has no hash
             raise ValueError(f"size {shown(written['size'])} is not a size{choices(written['size'], SIZES)}")
         values |= size_fields(written["size"])
         if "name" not in written:

@@ -60,10 +60,11 @@ def correct_keys(document: Document) -> list[Problem]:
                 continue
             line = document.line((*path, key))
             problems.append(Problem(line=line, path=(*path, key), message=_unknown(noun, key, legal)))
+            # What is below the key has its lines below `meant`, too.
             for place in [place for place in document.lines if place[: len(path) + 1] == (*path, key)]:
                 document.lines[*path, meant, *place[len(path) + 1 :]] = document.lines[place]
             renamed = {meant if name == key else name: value for name, value in mapping.items()}
-            mapping.clear()
+            mapping.clear()  # changed in place, as a part of the document
             mapping.update(renamed)
         return mapping
 

@@ -40,8 +40,8 @@ ON_H200, ON_A100 = environment_id(H200), environment_id(A100)
 def asked(*workloads: str, nodes: list[Node] = NODES, **fields: Any) -> Question:
     trial = Trial(config=config(device="cuda", **fields), workloads=workloads, sweep="s")
     environments = {environment_id(node.environments["cuda"]): node.environments["cuda"] for node in nodes}
-    there = {"able": nodes, "environments": environments, "of_nodes": tuple(environments), "cluster": NODES}
-    return Question(trial=trial, done={}, **there)
+    able = list(zip(nodes, environments, strict=True))
+    return Question(trial=trial, able=able, environments=environments, cluster=NODES, done={})
 
 
 def ok(question: Question, workload: str, environment: str, processes: int = 1) -> dict[tuple[str, str], Outcome]:
@@ -50,10 +50,10 @@ def ok(question: Question, workload: str, environment: str, processes: int = 1) 
 
 def test_a_workload_that_an_earlier_trial_measures_there_is_dropped() -> None:
     question = asked("timing", "memory")
-    promised = {question.measurement("timing"): [Promise(by=frozenset({ON_H200}))]}
+    promised = {question.measurement("timing"): [Promise(may_be_in=frozenset({ON_H200}))]}
     decision = shared(replace(question, promises=promised))
     assert decision and decision.workloads == ("timing",) and not decision.planned
-    elsewhere = {question.measurement("timing"): [Promise(by=frozenset({"other"}))]}
+    elsewhere = {question.measurement("timing"): [Promise(may_be_in=frozenset({"other"}))]}
     assert shared(replace(question, promises=elsewhere)) is None
 
 

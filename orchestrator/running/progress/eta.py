@@ -42,20 +42,21 @@ class DeviceEta:
     left: int = 0
     """Trials that have not started."""
     parts_left: Parts = field(default_factory=lambda: np.zeros(2))
-    """Estimates of the trials that have not started, times the slots that each takes."""
+    """Estimates of the trials that have not started, times the slots that each takes: slot-seconds."""
     estimated: Parts = field(default_factory=lambda: np.zeros(2))
     """Estimates of the trials that succeeded."""
     taken: Parts = field(default_factory=lambda: np.zeros(2))
     """What the trials that succeeded took."""
 
     def corrected(self, parts: Parts, trials: int = 1) -> float:
-        """Return the estimated seconds of some trials, corrected by those that succeeded.
+        """Return the estimated seconds, or slot-seconds, of so many trials, corrected by those that succeeded.
 
         The factors are what these took over what was estimated. One imaginary trial that takes just its estimate is
         counted among them, so that the first real one does not decide alone. It is as long as the mean of those that
         succeeded or, if that is longer, of those asked about: short trials say little about long ones.
         """
-        imaginary = np.maximum(self.estimated / max(self.done, 1), parts / max(trials, 1))
+        mean_done, mean_asked = self.estimated / max(self.done, 1), parts / max(trials, 1)
+        imaginary = np.maximum(mean_done, mean_asked)
         factors = np.divide(self.taken + imaginary, self.estimated + imaginary, out=np.ones(2), where=imaginary > 0)
         return float(parts @ factors)
 
@@ -67,8 +68,9 @@ class DeviceEta:
     def seconds_left(self, now: float) -> float:
         rest = [max(0.0, self.corrected(one.parts) - (now - one.began)) for one in self.running.values()]
         slot_seconds = sum(one.takes_slots * seconds for one, seconds in zip(self.running.values(), rest, strict=True))
+        slot_seconds += self.corrected(self.parts_left, self.left)
         # No less than any running trial needs; 0, as rounding may leave `parts_left` a little below.
-        return max([0.0, (self.corrected(self.parts_left, self.left) + slot_seconds) / self.slots, *rest])
+        return max([0.0, slot_seconds / self.slots, *rest])
 
 
 class Eta:
@@ -96,7 +98,7 @@ class Eta:
             device = self.devices.setdefault(name, DeviceEta(name=name, slots=1, running={}))
             device.slots = max(device.slots, planned.slots)
             device.left += 1
-        for planned in trials:
+        for planned in trials:  # now the slots of each device are known
             device = self.devices[planned.environment.device_name]
             device.parts_left = device.parts_left + self._slots_of(planned) * self._parts[planned.index]
 
@@ -167,8 +169,7 @@ class Eta:
 
     @property
     def running(self) -> int:
-        with self._lock:
-            return sum(len(device.running) for device in self.devices.values())
+        return len(self.running_since())
 
     def running_since(self) -> dict[int, float]:
         """Return time.monotonic() at the start of each running trial, by its index."""

@@ -64,9 +64,10 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
 
 
 def _counts(plan: Plan) -> Counter[Action]:
-    """Return how many processes each action is about. Of a trial that runs from its third on, two are stored."""
+    """Return how many processes each action is about. Of a trial that runs, the plan lists only what is not stored, in
+    order: if of three processes it lists the third, one will run, and two are stored."""
     counts: Counter[Action] = Counter()
-    first: dict[tuple[str, Fingerprint], int] = {}  # trial that runs -> the first of its processes that does
+    first: dict[tuple[str, Fingerprint], int] = {}  # trial that runs -> its first process to run
     for one in plan.trials:
         counts[one.action] += _count([one])
         if one.action == "run":
@@ -82,25 +83,30 @@ def _count(trials: Iterable[PlannedTrial]) -> int:
 
 def _of_these(plan: Plan) -> str:
     """Return ` (4 different, each in up to 3 processes)`; empty if each runs in one."""
-    counts = sorted(Counter(planned.trial_id for planned in plan.to_run).values())
-    each = f"each in {'up to ' * (counts[0] < counts[-1])}{counts[-1]} processes" if counts else ""
-    return f" ({len(counts)} different, {each})" if counts and counts[-1] > 1 else ""
+    counts = Counter(planned.trial_id for planned in plan.to_run).values()
+    fewest, most = min(counts, default=1), max(counts, default=1)
+    each = f"each in {'up to ' if fewest < most else ''}{most} processes"
+    return f" ({len(counts)} different, {each})" if most > 1 else ""
 
 
 def _in_all(estimate: PlanEstimate) -> str:
-    """Return `, in about 5 min (4 min to 7 min), 1.20 dollars: ...`; in place of the range, what limits a run."""
+    """Return such as `, in about 5 min (4 min to 7 min), 2.00 dollars`; with a limit, `, in about 5 min, at most 1 h`.
+
+    Without an estimate, `, in unknown time`; with one above the limit, `, in at most 1 h; all would take about 3 h`.
+    """
     if not estimate.trials:
         return ""
+    devices = _by_device(estimate)
     most = f"at most {format_seconds(estimate.at_most).replace('.0 s', ' s')}" if estimate.at_most else ""
     if estimate.seconds is None:
-        return f", in {most or 'unknown time'}{_by_device(estimate)}"
-    if estimate.at_most and estimate.seconds > estimate.at_most:
-        return f", in {most}; all would take about {format_seconds(estimate.seconds)}{_by_device(estimate)}"
-    between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
-    between = f", {most}" if most else between
-    without = f", without {count_of(estimate.without, 'trial')} of unknown time" if estimate.without else ""
+        return f", in {most or 'unknown time'}{devices}"
     about = f"about {format_seconds(estimate.seconds)}"
-    return f", in {about}{between}{_dollars_text(estimate)}{without}{_by_device(estimate)}"
+    if estimate.at_most and estimate.seconds > estimate.at_most:
+        return f", in {most}; all would take {about}{devices}"
+    between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
+    limit_or_range = f", {most}" if most else between
+    without = f", without {count_of(estimate.without, 'trial')} of unknown time" if estimate.without else ""
+    return f", in {about}{limit_or_range}{_dollars_text(estimate)}{without}{devices}"
 
 
 def _by_device(estimate: PlanEstimate) -> str:
@@ -133,7 +139,8 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
     """Return how each trial differs from the others of its grid, by index.
 
     A trial in two grids counts in both. trials: all of a plan, so that one of them has the same name wherever it is
-    mentioned. How a trial is measured is named only where descriptions would be equal without it.
+    mentioned. A text has the fields that vary in the grid; if it is not the only one, those that vary among the trials
+    with this text; if it is empty, the model; if it is still not the only one, also fields of how trials are measured.
     """
     listed = list(trials)
     workloads = {planned.index: "+".join(map(short_name, planned.trial.workloads)) for planned in listed}
@@ -144,23 +151,24 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
         names = [name for name in one.trial.varying if name not in _PROTOCOL]
         texts[one.index] = describe(one.trial.config, names, short)
 
-    def separate(ignored: Collection[str]) -> None:
-        """Append to texts that are still equal the fields in which their trials differ."""
+    def tell_apart(texts: Mapping[int, str], ignored: Collection[str]) -> dict[int, str]:
+        """Return the texts; those that are equal, each with the fields in which their trials differ."""
+        longer = dict(texts)
         for alike in grouped(listed, lambda planned: (workloads[planned.index], texts[planned.index])):
             varying = varying_fields(one.trial.config for one in alike) if len(alike) > 1 else []
             names = [name for name in varying if name not in ignored]
             for one in alike:
                 words = (texts[one.index], describe(one.trial.config, names, short))
-                texts[one.index] = ", ".join(filter(None, words))
+                longer[one.index] = ", ".join(filter(None, words))
+        return longer
 
-    separate(_PROTOCOL)  # first fields of the trial itself
-    for one in listed:
-        texts[one.index] = texts[one.index] or one.trial.config.model or "trial"
-    separate(_LIMITS)  # then those of how it is measured
+    texts = tell_apart(texts, ignored=_PROTOCOL)
+    texts = {one.index: texts[one.index] or one.trial.config.model or "trial" for one in listed}
+    texts = tell_apart(texts, ignored=_LIMITS)  # the other fields of the protocol may differ
     for one in listed:
         if one.trial.config.processes > 1 and one.action == "run":
             texts[one.index] += f", process {one.process} of {one.trial.config.processes}"
-    return {index: f"{workloads[index]}: " * several + text for index, text in texts.items()}
+    return {index: f"{workloads[index]}: {text}" for index, text in texts.items()} if several else texts
 
 
 def short_values(configs: Sequence[TrialConfig]) -> dict[str, dict[object, str]]:
@@ -169,13 +177,12 @@ def short_values(configs: Sequence[TrialConfig]) -> dict[str, dict[object, str]]
         name: dict(short_names(getattr(config, name) for config in configs)) for name in REFERENCES
     }
     for name in ARGUMENTS.values():
-        given = {text: json.loads(text) for config in configs if (text := getattr(config, name))}
-        first, *others = list(given.values()) or [{}]
-        # Of a single value, all arguments are shown.
-        same = {key for key in first if others and all(one.get(key) == first[key] for one in others)}
+        by_text = {text: json.loads(text) for config in configs if (text := getattr(config, name))}
+        first, *others = [*by_text.values()] or [{}]
+        is_same = {key: all(one.get(key) == value for one in others) for key, value in first.items()}
         found[name] = {
-            text: ", ".join(f"{key} {label}" for key, label in one.items() if key not in same)
-            for text, one in given.items()
+            text: ", ".join(f"{key} {value}" for key, value in one.items() if not others or not is_same.get(key))
+            for text, one in by_text.items()
         }
     return found
 
@@ -184,12 +191,10 @@ def describe(config: TrialConfig, names: Sequence[str], short: Mapping[str, Mapp
     """Return these fields, where they have a value, as `name value, name value`. short: what `short_values` returns."""
     words = []
     for name in names:
-        value = getattr(config, name)
-        text = (short or {}).get(name, {}).get(value, value)
-        if short and name in ARGUMENTS.values():  # the text names each argument, or is empty if they are all the same
-            words.append(text or "")
-        elif value is not None:
-            words.append(f"{name} {text}")
+        if (value := getattr(config, name)) is not None:
+            text = (short or {}).get(name, {}).get(value, value)
+            # The short text of arguments names each of them, and is empty if they are all the same.
+            words.append(text if short and name in ARGUMENTS.values() else f"{name} {text}")
     return ", ".join(filter(None, words))
 
 
