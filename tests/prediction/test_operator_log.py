@@ -36,6 +36,7 @@ HEADS = torch.zeros(2, 8, 4, 16)
         ("mul", (X, X.bfloat16()), "cast"),
         ("mul", (X.bfloat16(), ROW), "strided_cast"),
         ("where", (X > 0, X, X), ""),
+        ("where", (X > 0, torch.zeros(384, 8).t(), torch.zeros(384, 8).t().bfloat16()), "transposed"),
         ("relu", (HEADS.transpose(1, 2),), ""),
         ("mm", (X, torch.zeros(8, 384).t()), "nt"),
     ],

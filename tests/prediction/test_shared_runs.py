@@ -44,6 +44,11 @@ def test_one_run_serves_all_modes() -> None:
     assert one_run_for(config) == one_run_for(replace(config, mode="train_step"))
 
 
+def test_micro_batches_of_forward_alone_are_not_taken_from_a_run_with_backward_between_them() -> None:
+    config = small(mode="train_forward", accumulate=2, batch_size=4)
+    assert predict(config, run="forward_backward") == predict(config)
+
+
 @pytest.mark.slow
 def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
     for fields, same in (({}, True), ({"precision": "bf16"}, False), ({"attention": "sdpa"}, False)):

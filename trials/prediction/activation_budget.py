@@ -42,8 +42,9 @@ def share_within(config: TrialConfig) -> float:
                 f"a step that saves the inputs of each block alone needs {gib(peak(0))}, more than memory_budget "
                 f"{gib(config.memory_budget)} allows; raise it, or lower batch_size"
             )
-        # The peak grows with the share: the steps that stay within the budget come first.
-        return bisect_right(range(1, SHARES_TRIED + 1), budget, key=peak) / SHARES_TRIED
+        # The peak grows with the share: the first steps after 0 are within the budget, up to the one that counts them.
+        last_within = bisect_right(range(1, SHARES_TRIED + 1), budget, key=peak)
+        return last_within / SHARES_TRIED
     except UnpredictableError as error:
         raise UnsupportedError(f"memory_budget needs a prediction of memory: {error}") from error
 

@@ -17,7 +17,7 @@ from lmsweep.trials.spec.config import RequestError, StepFlops, TrialConfig, Uns
 def count_flops(config: TrialConfig) -> StepFlops:
     """Count the FLOPs of the configuration's model. They are unknown if that needs values or custom kernels."""
     has_backward = config.mode in ("forward_backward", "train_step")
-    # What an optimizer or ranks add is not the model's. adamw_fused may stay: memory was predicted from the same run.
+    # An optimizer and ranks are not counted. adamw_fused may stay, so that this run is the one that memory came from.
     mode: Any = config.mode if config.optimizer == "adamw_fused" or not has_backward else "forward_backward"
     try:
         operators = step_operators(replace(config, mode=mode, ddp="none", world_size=1, tp=1))
@@ -43,6 +43,7 @@ def _flops(operator: Operator) -> int:
     """Return the FLOPs; of attention over all pairs of positions, though `operator.flops` leaves out those masked."""
     if class_of(operator) != "attention":
         return operator.flops
-    query, key, value = operator.shapes[-3:]
+    query, key, value = operator.shapes[-3:]  # (batch, heads, tokens, width)
     scores = query[0] * query[1] * query[2] * key[2]
-    return (2 if operator.phase == "backward" else 1) * 2 * scores * (query[3] + value[3])
+    forward = 2 * scores * (query[3] + value[3])  # a multiply-add counts as 2
+    return 2 * forward if operator.phase == "backward" else forward

@@ -65,7 +65,7 @@ def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Pr
         peak_backward=most.get("backward"),
         peak_optimizer=most.get("optimizer"),
         step_end=phases["dropped"].end,
-        workspaces=calls_cublas * (2 if "backward" in phases else 1),  # one per thread; backward has its own
+        workspaces=(2 if "backward" in phases else 1) if calls_cublas else 0,  # one per thread; backward has its own
     )
 
 
@@ -77,8 +77,8 @@ def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | No
         return None
     eager = predict(replace(config, **EAGER), subject)
     return Bounds(
-        low=eager.peak_optimizer or eager.after_init,
-        high=eager.peak + eager.workspaces * LARGE_WORKSPACE + UNSURE_COMPILED_BYTES,
+        low=eager.peak_optimizer or eager.after_init,  # where nothing saved for backward is held
+        high=eager.peak + eager.workspaces * LARGE_WORKSPACE + UNSURE_COMPILED_BYTES,  # `peak` has no workspaces
         source="from the step without torch.compile",
     )
 
@@ -88,7 +88,7 @@ def fits_in(limit: MemoryLimit, trace: Trace, config: TrialConfig) -> bool | Non
     less than the uncertainty of the prediction."""
     workspace = cublas_workspace(limit.device_name)
     unsure = UNSURE_COMPILED_BYTES if config.compiles else UNSURE_BYTES
-    gaps = int(UNSURE_GAP_SHARE * limit.bytes) if config.compiles else 0  # they only add to what is simulated
+    gaps = int(UNSURE_GAP_SHARE * limit.bytes) if config.compiles else 0  # they only add memory: against True
     if runs_within(trace, limit.bytes - unsure - gaps, workspace):
         return True
     return None if runs_within(trace, limit.bytes + unsure, workspace) else False
@@ -118,8 +118,8 @@ def allocations(
     else:
         trace = at_full_depth(config, of, deepen, fewest=1 if config.ddp == "none" else 2)
     if is_attention or not leaves_something(config):  # all iterations are alike: one was run
-        init = [one for one in trace if one.phase == "init"]
-        trace = init + trace[len(init) :] * ITERATIONS
+        built = sum(one.phase == "init" for one in trace)
+        trace = trace[:built] + trace[built:] * ITERATIONS
     return trace
 
 

@@ -86,12 +86,13 @@ def _answers(questions: list[Question], code: Code | None, most: int | None) -> 
         elif "largest" in wants:
             prepare([one.config for one in asked if not one.is_trial], code)
             limit = LARGEST_SECONDS
+        # Several batches go to processes of the pool, the user's code to others.
         forks_later = any(len(later) > 1 or later[0][0].config.references for later in in_batches[number:])
         yield from _answered(answer, batches, code, limit, forks_later=forks_later)
 
 
 def _shared(asked: Question) -> Hashable:
-    """A key of the question: one run, or one search, answers all questions with the same key."""
+    """A key of the question among those of its kind: one run, or one search, answers all with the same key."""
     if asked.config.references or not asked.is_trial:
         return asked.index
     if asked.config.varies:
@@ -220,9 +221,10 @@ def _bounds(batch: Batch, *, most: int) -> list[Answer]:
     limits = batch[0].limits
 
     def need(index: int) -> Need | None:
+        """Predict a trial, with its answer in `found`; None if what it needs is not predicted."""
         one = batch[index]
         found[index] = one.kept or answer_to(one)
-        if len(batch) > 1:  # print it at once, also in a process of the pool, so that a killed plan keeps it
+        if len(batch) > 1:  # print it at once, so that a killed plan keeps it, and again with all at the end
             print_answer(one.index, found[index])
         if (predicted := found[index].prediction) is None:
             return None

@@ -43,13 +43,13 @@ def answer_batches(
 
     forks_later: compute nothing in this process, which will fork again. Where there is a GPU, PyTorch's autograd starts
     threads at the first backward pass of a process, and refuses to compute in what that process forks."""
-    traces: dict[TrialConfig, Job] = {}
+    job_of_trace: dict[TrialConfig, Job] = {}
     for batch in batches:
-        traces.setdefault(one_trace_for(one_run_for(batch[-1].config)), []).append(batch)
+        job_of_trace.setdefault(one_trace_for(one_run_for(batch[-1].config)), []).append(batch)
     # Compiled configurations take longest, so they come first.
-    compiled = [graphs for trace, graphs in traces.items() if trace.compile != "none"]
-    jobs = [graphs[i : i + MOST_GRAPHS] for graphs in compiled for i in range(0, len(graphs), MOST_GRAPHS)]
-    jobs += [eager for trace, eager in traces.items() if trace.compile == "none"]
+    compiled = [job for trace, job in job_of_trace.items() if trace.compile != "none"]  # each batch has a graph
+    jobs = [job[i : i + MOST_GRAPHS] for job in compiled for i in range(0, len(job), MOST_GRAPHS)]
+    jobs += [job for trace, job in job_of_trace.items() if trace.compile == "none"]
     if compiled and len(jobs) > 1:
         import_module(JOINT_PASSES)  # before the fork, so that it is imported once
     yield from _answer_jobs(answer, jobs, forks_later)

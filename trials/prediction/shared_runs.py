@@ -21,7 +21,9 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
     """
     if leaves_something(config):
         return step_run(as_run(config)).trace
-    shared = config if run is None or config.references else replace(config, mode=run)
+    # The phases of a wider mode begin with those of this one, unless backward divides micro-batches of forward.
+    is_divided = config.accumulate > 1 and "backward" not in PHASES[config.mode]
+    shared = config if run is None or config.references or is_divided else replace(config, mode=run)
     trace = step_run(as_run(shared)).trace
     built = sum(one.phase == "init" for one in trace)
     iteration = trace[built : built + len(PHASES[config.mode]) * config.accumulate]

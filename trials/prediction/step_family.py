@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -66,11 +66,13 @@ class StepFamily:
     def largest(self, limit: MemoryLimit) -> Largest:
         """Return the largest batch that certainly fits within this limit, and what it needs."""
         sure, _ = largest_sure(self.allocations, self._requested.at, self.config, limit)
-        return Largest(sure, sure, self.predicted(max(sure, 1)).on(limit.device_name).peak, self._lasting)
+        shown = self.predicted(max(sure, 1)).on(limit.device_name)  # if none fits, of one sequence
+        return Largest(sure=sure, possible=sure, peak=shown.peak, lasting=self._lasting)
 
     @cached_property
     def _lasting(self) -> int:
-        """Bytes that neither batch nor context changes, those of a batch of 0: weights, gradients, optimizer state."""
+        """Bytes that neither batch nor context changes, those of a batch of 0: weights, gradients, optimizer state. All
+        are held in the optimizer; a step without one has the weights alone, since `init`."""
         phases = held(self.allocations(0), allocator=None)
         return phases["optimizer"].requested if "optimizer" in phases else phases["init"].end
 
@@ -98,20 +100,20 @@ def step_family(config: TrialConfig) -> StepFamily:
             known[batch] = RunStep(allocations(sized, is_trial=False), operators_of_batch(sized))
         return known[batch]
 
-    found = None
+    of_memory = None  # of the first pair that allocates alike
     for first in FIRST_BATCHES:
         small, larger = run(first), run(first + 1)
         if not are_alike(small.trace, larger.trace):
             run(1)  # for `known`: the smallest batches, this pair and 1, do not follow from a larger pair
             continue
         step = StepFamily(config=config, first=first, known=known)
-        # They do not correspond if a width equals the number of tokens.
-        if operators_grown(small.operators, larger.operators, 0) is not None:
+        of_memory = of_memory or step
+        operators_correspond = operators_grown(small.operators, larger.operators, 0) is not None
+        if operators_correspond:  # not if a width equals the number of tokens; those of a later pair may
             return step
-        found = found or step  # its memory follows from two batches; the operators of a later pair may, too
-    if found is None:
+    if of_memory is None:
         raise UnpredictableError("what its step allocates does not simply grow with the batch")
-    return found
+    return of_memory
 
 
 def prepare(configs: Sequence[TrialConfig], code: Code | None) -> None:
@@ -142,7 +144,7 @@ def largest_of_trial(config: TrialConfig, dimension: Dimension, limit: MemoryLim
 
     sure, most = largest_sure(trace, peak, config, limit)
     possible = sure
-    while possible < most and fits_in(limit, trace(possible + 1), config) is not False:
+    while possible < most and fits_in(limit, trace(possible + 1), config) is not False:  # but perhaps
         possible += 1
     return Largest(sure * unit, possible * unit)
 
@@ -159,7 +161,8 @@ def largest_sure(
     def is_sure(size: int) -> bool:
         return fits_in(limit, trace(size), config) is True
 
-    # Because of fragmentation, a few per cent less fit than the peak suggests.
+    # Because of fragmentation, a few per cent less fit than the peak suggests. `too_many` never fits: go down by
+    # doubling steps from it, to a size that is sure or to 0.
     too_many, step = most + 1, 1
     while too_many > step and not is_sure(too_many - step):
         too_many, step = too_many - step, 2 * step
@@ -176,21 +179,18 @@ def bisected(fits: int, too_many: int, does_fit: Callable[[int], bool]) -> int:
 
 def _most_by_peak(peak: Callable[[int], int], budget: int) -> int:
     """The largest number whose peak is at most `budget` bytes; 0 if there is none."""
-    fitting, fitting_peak = 1, peak(1)
-    if fitting_peak > budget:
+    peak = cache(peak)
+    if peak(1) > budget:
         return 0
-    too_many = 8  # and its powers: the chord finds its way in a wide interval
-    while (too_many_peak := peak(too_many)) <= budget:
-        fitting, fitting_peak = too_many, too_many_peak
-        too_many *= 8
-    # Memory is convex in both dimensions, so what the chord between two points allows does fit. Where it bends, bisect.
+    fitting, too_many = 1, 8  # and its powers: the chord finds its way in a wide interval
+    while peak(too_many) <= budget:
+        fitting, too_many = too_many, 8 * too_many
+    # Memory is convex in both dimensions: what the chord between two points allows does fit. If one more does not, that
+    # ends the search; if it does, the curve bends between the points: so bisect.
     while too_many - fitting > 1:
-        chord = fitting + (budget - fitting_peak) * (too_many - fitting) // (too_many_peak - fitting_peak)
-        for guess in (chord, chord + 1, (fitting + too_many) // 2):  # an exact chord ends the search in two guesses
+        chord = fitting + (budget - peak(fitting)) * (too_many - fitting) // (peak(too_many) - peak(fitting))
+        middle = (fitting + too_many) // 2
+        for guess in (chord, chord + 1, middle):
             if fitting < guess < too_many:  # else the guess before has excluded it
-                found = peak(guess)
-                if found <= budget:
-                    fitting, fitting_peak = guess, found
-                else:
-                    too_many, too_many_peak = guess, found
+                fitting, too_many = (guess, too_many) if peak(guess) <= budget else (fitting, guess)
     return fitting

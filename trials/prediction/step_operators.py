@@ -39,6 +39,7 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
         raise UnpredictableError("the configuration has no whole model")
     if config.ddp == "none" and config.world_size > 1:
         raise UnpredictableError("how the ranks share the model is not known; ddp says it")
+    # A user's code, ranks and packed documents may run other operators at another batch.
     if config.references or config.ddp != "none" or ATTENTIONS[config.attention].masked_by == "cu_seqlens":
         return operators_of_batch(config)
     return _of_its_phases(config, _of_any_batch)
@@ -64,20 +65,20 @@ def why_untimed(config: TrialConfig) -> str | None:
 
 
 def structure_of(config: TrialConfig) -> TrialConfig:
-    """Return one configuration for all whose forward and backward come from one run."""
+    """Return one configuration, of one sequence in a micro-batch, for all whose forward and backward share a run."""
     same = replace(config, model=None, batch_size=config.accumulate, optimizer="adamw_fused", zero_grad="after_step")
     return as_eager(same)
 
 
 def _of_any_batch(config: TrialConfig) -> Operators:
-    """The operators of lmsweep's own model in one process: those of forward and backward from a run that serves every
-    batch and optimizer, those of the optimizer from a run that serves every batch and attention. A micro-batch of one
-    sequence counts as the others, though PyTorch then needs a copy less in attention that is written out."""
+    """The operators of lmsweep's own model in one process: those of forward and backward from a run of ANY_BATCH, which
+    serves every batch and optimizer, those of the optimizer from a run that serves every batch and attention. A
+    micro-batch of one sequence counts as the others, though attention that is written out then needs a copy less."""
     try:
         with no_log_of_fake_operators():
             found = scaled(_at_full_depth(_step_of_any_batch(config)), ANY_BATCH, config.micro_batch_size)
     except (RuntimeError, UnsupportedError):
-        # That batch exceeds 64 bits in the bytes of a long context's logits, and cuDNN's limit of 65 535.
+        # ANY_BATCH is too large: for 64 bits the bytes of a long context's logits, or cuDNN's limit of 65 535.
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
         return found
@@ -91,7 +92,7 @@ def _step_of_any_batch(config: TrialConfig) -> TrialConfig:
 
 
 def _update_of(config: TrialConfig) -> TrialConfig:
-    """Return the step of a small batch, and of one way to compute the rest: the update depends on the weights alone."""
+    """Return one configuration, of a small batch, for all with these weights and this optimizer: the update's run."""
     one = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, lengths=None, batching="padded")
     return as_eager(replace(one, attention="naive", window=None, checkpointing="none", loss="eager"))
 
@@ -105,10 +106,10 @@ def _at_full_depth(config: TrialConfig) -> Operators:
             seen = in_float8(seen, config, is_compiled=config.compile != "none")
         return log.operators(config, seen)
 
-    has_buckets = config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"  # which end within layers
-    if config.has_own_code or has_buckets:
+    has_buckets = config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"
+    if config.has_own_code or has_buckets:  # buckets end within layers, so that layers differ
         return run(config)
-    if config.recomputation.grows_with_layers:
+    if config.recomputation.grows_with_layers:  # among ranks, a layer alone is first and last, and so like no other
         return at_full_depth(config, run, deepened, fewest=1 if config.ddp == "none" else 2)
     return _in_groups(config) or run(config)
 
@@ -127,12 +128,13 @@ def _in_groups(config: TrialConfig) -> Operators | None:
     def at(depth: int, checkpointing: str) -> Operators:
         return _at_full_depth(replace(config, num_layers=depth, checkpointing=checkpointing))
 
+    # In `sharing` just one block shares the checkpoint of the block before, which adds the same to a group of any size.
     if way.nested:  # in groups of the square root, so that 3 blocks are groups of 2 and 1
         separate, sharing = at(3, "block"), at(3, config.checkpointing)
     else:
         separate, sharing = at(2, "block"), at(2, "2")
-    groups = ceil(layers / size)
-    return regrouped(at(layers, "block"), separate, sharing, times=layers - groups)
+    sharing_blocks = layers - ceil(layers / size)  # all but the first of each group
+    return regrouped(at(layers, "block"), separate, sharing, times=sharing_blocks)
 
 
 def as_eager(config: TrialConfig) -> TrialConfig:

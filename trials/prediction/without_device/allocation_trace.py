@@ -55,13 +55,15 @@ def everything_freed(stretches: Trace) -> Stretch:
 
 def leaves_only(phase: str | None, iteration: Trace) -> bool:
     """Whether the iteration frees nothing older, and leaves only pieces allocated in this phase; None: leaves none."""
-    made = {piece: one.phase for one in iteration for piece, change in one.events if change > 0}
+    phase_of_piece = {piece: one.phase for one in iteration for piece, change in one.events if change > 0}
     freed = {piece for one in iteration for piece, change in one.events if change < 0}
-    return freed <= made.keys() and {made[piece] for piece in made.keys() - freed} <= {phase}
+    left = phase_of_piece.keys() - freed
+    return freed <= phase_of_piece.keys() and all(phase_of_piece[piece] == phase for piece in left)
 
 
 def without_lasting(iteration: Trace) -> Trace:
-    """Return the iteration without the allocations that it does not free, as a later one, which finds them, runs."""
+    """Return the iteration without the allocations that it does not free and those of cuBLAS, as a later one, which
+    finds them, runs."""
     freed = {piece for stretch in iteration for piece, change in stretch.events if change < 0}
     return [
         replace(one, first_product=None, events=[event for event in one.events if event[0] in freed])
@@ -75,7 +77,7 @@ def with_ordered_frees(trace: Trace) -> Trace:
 
     def ordered(events: list[Event]) -> list[Event]:
         runs = groupby(events, key=lambda event: event[1] > 0)
-        return [event for grows, run in runs for event in (run if grows else sorted(run))]
+        return [event for grows, run in runs for event in (run if grows else sorted(run))]  # as pieces are numbered
 
     return [replace(one, events=ordered(one.events)) for one in trace]
 
@@ -101,6 +103,7 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
     blocks = _Blocks(allocator, workspace) if allocator else None
     now = 0
     phases: dict[str, Held] = {}
+    """Those of the latest iteration that has them."""
     of_iteration: dict[str, Held] = {}
     """Phases of this iteration. Micro-batches and further stretches repeat a name: the peaks are of all of them."""
     for stretch in trace:
@@ -111,9 +114,9 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
             allocated, reserved = blocks.play(stretch, is_first=stretch.phase not in phases)
         if earlier := of_iteration.get(stretch.phase):
             requested, allocated = max(requested, earlier.requested), max(allocated, earlier.allocated)
-        latest = Held(requested=requested, allocated=allocated, reserved=reserved, end=now)
-        phases[stretch.phase] = of_iteration[stretch.phase] = latest
-        if stretch.phase == "dropped":
+        of_iteration[stretch.phase] = Held(requested=requested, allocated=allocated, reserved=reserved, end=now)
+        phases |= of_iteration
+        if stretch.phase == "dropped":  # ends an iteration
             of_iteration = {}
     return phases
 
@@ -131,14 +134,16 @@ class _Blocks:
 
     def play(self, stretch: Stretch, *, is_first: bool) -> tuple[int, int]:
         """Return peak and reserved bytes of a stretch, without workspaces. is_first: of its phase in the trace."""
-        operations = [piece if change > 0 else ~piece for piece, change in stretch.events]
+        operations = [piece if change > 0 else ~piece for piece, change in stretch.events]  # as `replay` takes them
         units = {piece: units_of(change) for piece, change in stretch.events if change > 0}
-        product = stretch.first_product if is_first else None
-        most = self._replay(operations[:product], units)
-        if product is not None:
+        product = stretch.first_product
+        if product is None or not is_first:
+            most = self._replay(operations, units)
+        else:
+            before = self._replay(operations[:product], units)
             if self._workspace:
                 self._workspaces += self._allocator.bytes_at(self._allocator.allocate(self._workspace))
-            most = max(most, self._replay(operations[product:], units))
+            most = max(before, self._replay(operations[product:], units))
         return most, self._allocator.reserved - self._workspaces
 
     def _replay(self, operations: Sequence[int], units: dict[int, int]) -> int:
@@ -188,22 +193,23 @@ class Recorder:
         self._tracker.on_allocation = self._tracker.on_free = self._tracker.on_operation = None
 
     def repeat(self, iteration: Trace) -> None:
-        """Record a copy of an iteration that leaves nothing, whose pieces get new numbers."""
+        """Record a copy of an iteration that leaves nothing and frees nothing older; its pieces get new numbers."""
         numbers: dict[int, int] = {}
         for stretch in iteration:
-            for piece, _ in stretch.events:
-                numbers.setdefault(piece, self.pieces + len(numbers))
+            for piece, change in stretch.events:
+                if change > 0:
+                    numbers[piece] = self.pieces
+                    self._bytes.append(change)
         self.trace += [
             replace(one, events=[(numbers[piece], change) for piece, change in one.events]) for one in iteration
         ]
-        self._bytes += [change for one in iteration for _, change in one.events if change > 0]
 
     def play(self, events: Sequence[Event], owned: Sequence[Tensor], product: int | None = None) -> list[int]:
         """Record the events of compiled code; return the trace's piece for each of the code's own piece numbers. The
         code's first numbers are `owned`: tensors that it frees or passes on itself, and which are then not freed again
         when PyTorch releases them. `product` is the number of the piece that its first matrix product writes."""
         pieces = [self._pieces[storage_key(tensor)] for tensor in owned]
-        keys = {piece: storage_key(tensor) for piece, tensor in zip(pieces, owned, strict=True)}
+        keys = {piece: storage_key(tensor) for piece, tensor in zip(pieces, owned, strict=True)}  # of owned pieces
         for number, change in events:
             if change > 0:
                 assert number == len(pieces), "pieces are numbered in order of allocation"
@@ -211,8 +217,10 @@ class Recorder:
                 if number == product:
                     self._note_product()
             else:
-                self._pieces.pop(keys.get(pieces[number], 0), None)
-                self._free(pieces[number])
+                piece = pieces[number]
+                if piece in keys:  # then PyTorch's later release of this storage frees no piece
+                    del self._pieces[keys[piece]]
+                self._free(piece)
         return pieces
 
     def giving(self, pieces: Sequence[int]) -> AbstractContextManager[None]:

@@ -33,14 +33,16 @@ GRAIN = 512
 SMALL = MIB // GRAIN
 """Units of the largest request that the small pool serves."""
 PAGES = (20 * MIB // GRAIN, 2 * MIB // GRAIN)
-"""Units of a segment of the large and of the small pool, or of a page of an expandable one."""
+"""Units of a segment, or of a page of an expandable one: [False] in the large pool, [True] in the small one."""
 ROUND = 2 * MIB // GRAIN
 """A segment for one large request is a multiple of these units."""
 _ADDRESS = 44
 """Bits of an address in the key of a free block: size << 44 | address, so that keys sort by size, then by address."""
 _MASK = (1 << _ADDRESS) - 1
 _EVER = 1 << 40
-"""Units of addresses that nothing fills."""
+"""More units than anything fills. Addresses are below 3 * _EVER, and so have fewer than _ADDRESS bits."""
+_SMALL_POOL = 2 * _EVER
+"""First address of the small pool with expandable segments; the large pool begins at 0."""
 
 Numbered = list[int] | dict[int, int]
 """A value for each number of an allocation."""
@@ -63,12 +65,13 @@ class CachingAllocator:
         """Times that all free segments were released."""
         self._allocated = self._reserved = self._most_allocated = self._most_reserved = self._most_needed = 0
         self._spare = 0
-        """Units of free blocks that are whole segments, and so can be released when other requests need room; counted
-        only with `max_split_size_mb`, where other requests rarely use them."""
+        """Units of free blocks that are whole segments, which can be released for other requests; counted only with
+        `max_split_size_mb`, where others rarely use them. `_most_needed` is the most of `_reserved - _spare`, which
+        rises only where a segment is reserved or a spare one is taken."""
         self._lowest = _EVER
         """Address of the latest segment. Each segment lies below the one before it."""
         self._free: tuple[list[int], list[int]] = ([], [])
-        """Keys of the free blocks of the large and of the small pool, sorted."""
+        """Sorted keys of the free blocks: [False] in the large pool, [True] in the small one."""
         self._starts: dict[int, int] = {}
         """Address of a free block -> its size."""
         self._ends: dict[int, int] = {}
@@ -77,8 +80,8 @@ class CachingAllocator:
         """Address of a block that is handed out -> its size."""
         self._segments: dict[int, int] = {}
         """Address of a segment -> its size. Addresses between segments belong to none, so that they never merge."""
-        self._unmapped: dict[int, int] = {0: _EVER, 2 * _EVER: _EVER} if self._expands else {}
-        """Address of a range of an expandable segment without pages -> its size; the small pool has the upper one."""
+        self._unmapped: dict[int, int] = {0: _EVER, _SMALL_POOL: _EVER} if self._expands else {}
+        """Address of a hole, a range of an expandable segment without pages -> its size; the last is endless."""
 
     @property
     def allocated(self) -> int:
@@ -103,7 +106,8 @@ class CachingAllocator:
 
     @property
     def largest_shared(self) -> int:
-        """Return the bytes of the largest request whose segment may serve other requests; a larger one has its own."""
+        """Return the bytes of the largest request whose segment may serve other requests; a larger one has its own.
+        Rounded up, by less than ROUND, such a segment is smaller than those that are not split."""
         return (self._unsplit - ROUND) * GRAIN
 
     def copied(self) -> Self:
@@ -121,7 +125,7 @@ class CachingAllocator:
 
     def free(self, address: int) -> None:
         assert address in self._held, "this block is already free"
-        self.replay([~0], [], [address])
+        self.replay([~0], [], [address])  # frees what is in slot 0
 
     def bytes_at(self, address: int) -> int:
         return self._held[address] * GRAIN
@@ -136,14 +140,14 @@ class CachingAllocator:
         frees, starts, ends, held = self._free, self._starts, self._ends, self._held
         splits_all, unsplit = self._splits_all, self._unsplit
         takes_best_fit = splits_all and not self._expands
-        least_rest = 1 if self._expands else SMALL + 1  # of a block of the large pool
+        least_left = (1 if self._expands else SMALL + 1, 1)  # units for which a block is split: large pool, small pool
         allocated = peak = self._allocated
         try:
             for operation in operations:
                 if operation >= 0:
                     wanted = units[operation]
-                    small = wanted <= SMALL
-                    free = frees[small]
+                    is_small = wanted <= SMALL
+                    free = frees[is_small]
                     place = bisect_left(free, wanted << _ADDRESS)  # of the smallest block that is large enough
                     if not takes_best_fit:
                         place = self._chosen(free, place, wanted)
@@ -152,9 +156,10 @@ class CachingAllocator:
                         start, size = key & _MASK, key >> _ADDRESS
                         del starts[start], ends[start + size]
                     else:
-                        start, size = self._grown(wanted, small)
+                        start, size = self._grown(wanted, is_small)
                     left = size - wanted
-                    if (left > 0) if small else (left >= least_rest and wanted < unsplit):  # split the block
+                    # `_chosen` gives blocks of `unsplit` and more only to requests of that size.
+                    if left >= least_left[is_small] and wanted < unsplit:  # split the block
                         rest = start + wanted
                         insort(free, left << _ADDRESS | rest)
                         starts[rest] = left
@@ -169,19 +174,19 @@ class CachingAllocator:
                     start = slots[~operation]
                     size = held.pop(start)
                     allocated -= size
-                    free = frees[size <= SMALL]  # one of the large pool is larger: it served such a request
+                    free = frees[size <= SMALL]  # blocks of the small pool are always split to what was requested
                     end = start + size
-                    before = ends.pop(start, None)  # a free block that ends here
-                    if before is not None:
-                        more = starts.pop(before)
-                        del free[bisect_left(free, more << _ADDRESS | before)]
-                        start = before
-                        size += more
-                    after = starts.pop(end, None)  # the size of a free block that begins at the end
-                    if after is not None:
-                        del free[bisect_left(free, after << _ADDRESS | end)]
-                        end += after
-                        size += after
+                    free_before = ends.pop(start, None)  # address of a free block that ends here
+                    if free_before is not None:
+                        size_before = starts.pop(free_before)
+                        del free[bisect_left(free, size_before << _ADDRESS | free_before)]
+                        start = free_before
+                        size += size_before
+                    size_after = starts.pop(end, None)  # of a free block that begins at the end
+                    if size_after is not None:
+                        del free[bisect_left(free, size_after << _ADDRESS | end)]
+                        end += size_after
+                        size += size_after
                     insort(free, size << _ADDRESS | start)
                     starts[start] = size
                     ends[end] = start
@@ -196,13 +201,13 @@ class CachingAllocator:
         the number of free blocks if none may be. Only for allocators with an option."""
         if place == len(free):
             return place
-        if self._expands:  # a block that can grow counts as large as it can get
+        if self._expands:  # a block counts as large as it can grow; like PyTorch, look at the next one only
             while place + 1 < len(free) and self._grown_size(free[place + 1]) < self._grown_size(free[place]):
                 place += 1
             return place
         size = free[place] >> _ADDRESS
-        is_too_large = size >= self._unsplit if wanted < self._unsplit else size >= wanted + PAGES[0]
-        if is_too_large:  # `max_split_size_mb` keeps large blocks for requests of about their size
+        too_large = self._unsplit if wanted < self._unsplit else wanted + PAGES[False]
+        if size >= too_large:  # `max_split_size_mb` keeps large blocks for requests of about their size
             return len(free)
         if self._segments.get(free[place] & _MASK) == size:
             self._spare -= size
@@ -213,16 +218,16 @@ class CachingAllocator:
         start, size = key & _MASK, key >> _ADDRESS
         return size + self._unmapped.get(start + size, 0)
 
-    def _grown(self, wanted: int, small: bool) -> tuple[int, int]:
+    def _grown(self, wanted: int, is_small: bool) -> tuple[int, int]:
         """Return address and size of a block in memory that is taken from the device."""
         take = self._mapped if self._expands else self._new_segment
-        block = take(wanted, small)
-        if block is None and self._released_unsplit(wanted, small):
-            block = take(wanted, small)
+        block = take(wanted, is_small)
+        if block is None and self._released_unsplit(wanted, is_small):
+            block = take(wanted, is_small)
         if block is None:
             self.retries += 1
             self._release()
-            block = take(wanted, small)
+            block = take(wanted, is_small)
         if block is None:
             raise OutOfMemoryError
         return block
@@ -236,8 +241,8 @@ class CachingAllocator:
         self._most_needed = max(self._most_needed, self._reserved - self._spare)
         return True
 
-    def _new_segment(self, wanted: int, small: bool) -> tuple[int, int] | None:
-        size = PAGES[small] if small or 2 * wanted < PAGES[0] else round_up(wanted, ROUND)
+    def _new_segment(self, wanted: int, is_small: bool) -> tuple[int, int] | None:
+        size = PAGES[is_small] if is_small or 2 * wanted < PAGES[False] else round_up(wanted, ROUND)
         if not self._reserve(size):
             return None
         # CUDA assigns addresses downwards from the top. With that order, reserved memory agrees with measurements on an
@@ -246,13 +251,13 @@ class CachingAllocator:
         self._segments[self._lowest] = size
         return self._lowest, size
 
-    def _released_unsplit(self, wanted: int, small: bool) -> bool:
+    def _released_unsplit(self, wanted: int, is_small: bool) -> bool:
         """With `max_split_size_mb`, release free segments that are never split: the smallest that has room for the
-        request, else the largest ones until their sum has. Return whether there is room now."""
+        request, else the largest ones until their sum has. Return whether so much was released."""
         if self._splits_all:
             return False
-        free, needed = self._free[small], max(wanted, self._unsplit)
-        place = bisect_left(free, needed << _ADDRESS)
+        free, needed = self._free[is_small], max(wanted, self._unsplit)
+        place = bisect_left(free, needed << _ADDRESS)  # blocks of `_unsplit` and more are whole segments
         if place < len(free):
             self._drop(free, free[place])
             return True
@@ -264,11 +269,11 @@ class CachingAllocator:
 
     def _release(self) -> None:
         """Release all segments without a used block, or all pages without one."""
-        for place, free in enumerate(self._free):
+        for free, page in zip(self._free, PAGES, strict=True):
             for key in list(free):
                 start, size = key & _MASK, key >> _ADDRESS
                 if self._expands:
-                    self._unmap(free, start, size, PAGES[place])
+                    self._unmap(free, start, size, page)
                 elif self._segments.get(start) == size:
                     self._drop(free, key)
 
@@ -297,23 +302,23 @@ class CachingAllocator:
         if end < start + size:
             self._put_in(free, end, start + size - end)
         self._reserved -= end - begin
-        if (after := self._unmapped.pop(end, None)) is not None:
-            end += after
-        before = next((one for one, its in self._unmapped.items() if one + its == begin), begin)
-        self._unmapped[before] = end - before
+        end += self._unmapped.pop(end, 0)  # with the holes after and before, if there are any
+        begin = next((hole for hole, length in self._unmapped.items() if hole + length == begin), begin)
+        self._unmapped[begin] = end - begin
 
-    def _mapped(self, wanted: int, small: bool) -> tuple[int, int] | None:
-        """Map pages at the lowest address where free blocks and holes without pages have room, and take that block."""
-        holes = sorted(one for one in self._unmapped if (one >= 2 * _EVER) == small)
+    def _mapped(self, wanted: int, is_small: bool) -> tuple[int, int] | None:
+        """Map pages at the lowest address where free blocks and holes without pages have room, and take that block. If
+        the device runs out of memory, the pages mapped until then stay."""
+        holes = sorted(hole for hole in self._unmapped if (hole >= _SMALL_POOL) == is_small)
         begins = (self._ends.get(hole, hole) for hole in holes)  # with the free block that reaches up to the hole
-        start = next(one for one in begins if self._has_addresses(one, wanted))
-        while (size := self._starts.get(start, 0)) < wanted:
+        start = next(begin for begin in begins if self._has_addresses(begin, wanted))
+        while (size := self._starts.get(start, 0)) < wanted:  # `_map` joins hole after hole to the block
             hole = start + size
-            pages = min(round_up(wanted - size, PAGES[small]), self._unmapped[hole])
+            pages = min(round_up(wanted - size, PAGES[is_small]), self._unmapped[hole])
             if not self._reserve(pages):
                 return None
-            self._map(self._free[small], hole, pages)
-        self._take_out(self._free[small], start, size)
+            self._map(self._free[is_small], hole, pages)
+        self._take_out(self._free[is_small], start, size)
         return start, size
 
     def _map(self, free: list[int], hole: int, pages: int) -> None:

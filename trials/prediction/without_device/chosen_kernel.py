@@ -112,7 +112,7 @@ def _cudnn_takes(call: Call) -> bool:
     if not call.is_of(torch.float16, torch.bfloat16) or not _is_dense(call, groups=True):
         return False
     _, key, value = call.widths
-    if not CUDNN_TAKES_ANY_DROPOUT and not (16 * call.dropout).is_integer():
+    if not CUDNN_TAKES_ANY_DROPOUT and not (16 * call.dropout).is_integer():  # sixteenths alone
         return False
     tokens, of_keys = call.query.shape[-2], call.key.shape[-2]
     exact = torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()

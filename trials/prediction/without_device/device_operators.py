@@ -69,7 +69,7 @@ class FusedAttention:
             mask = None if mask is None else self._aligned(mask).expand(*query.shape[:-1], key.shape[-2])
             return _first(EFFICIENT(*call.inputs, mask, call.needs_gradients, dropout_p, is_causal))
         width = query.shape[-1]
-        if kernel == Kernel.CUDNN and (mask is not None or not call.is_one_width):  # not for FlashAttention
+        if kernel == Kernel.CUDNN and (mask is not None or not call.is_one_width):  # FlashAttention takes neither
             return _first(CUDNN(*call.inputs, mask, call.needs_gradients, dropout_p, is_causal))
         if self.any_width or width % 8 == 0:
             return _first(FLASH(*call.inputs, dropout_p, is_causal))
@@ -83,7 +83,9 @@ class FusedAttention:
 
     def _aligned(self, mask: Tensor) -> Tensor:
         """The mask with rows that begin at multiples of 8, as the memory-efficient kernel needs it."""
-        if self.any_width or (mask.stride(-1) == 1 and not any(step % 8 for step in mask.stride()[:-1])):
+        *steps, last_step = mask.stride()
+        is_aligned = last_step == 1 and all(step % 8 == 0 for step in steps)
+        if self.any_width or is_aligned:
             return mask
         length = mask.shape[-1]  # if it is a multiple of 8 already, PyTorch pads by 8 all the same, and so does this
         return pad(mask, (0, 8 - length % 8))[..., :length]

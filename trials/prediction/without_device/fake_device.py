@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -84,18 +85,21 @@ def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: ob
     """The products of a mixture of experts, as torch.nn.functional.grouped_mm documents their shapes. PyTorch's own
     shape function accepts only bfloat16."""
     rows, outer = a.shape[-2], b.shape[-1]
-    if a.dim() == b.dim() == 2:
+    if a.dim() == b.dim() == 2:  # groups divide the inner dimension: a product for each
         assert offsets is not None, "each group ends at one of these"
         return a.new_empty(offsets.shape[0], rows, outer)
-    return a.new_empty(a.shape[0], rows, outer) if a.dim() == b.dim() else a.new_empty(rows, outer)
+    if a.dim() == b.dim() == 3:
+        return a.new_empty(a.shape[0], rows, outer)
+    return a.new_empty(rows, outer)  # groups divide the rows of a or the columns of b, which stay together
 
 
 def _with_expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: Callable[[], Any]) -> Any:
     """Return an operator's result, as `run` returns it without values, with what is expected of its values.
 
     In a mixture of experts some sizes depend on values: `nonzero` returns as many rows as an expert has tokens. All
-    choices are expected equally often: `topk` of a router's scores notes their number, `eq` or `scatter` makes of them
-    a mask with a mean, `sum` adds it up to the tokens of each expert, and `nonzero` takes its size from the mean.
+    choices are expected equally often. For example, `topk` chooses 2 of 8 experts for each of 100 tokens: indices of 8
+    choices. `eq` makes a mask (100, 2) of one expert, whose mean is 1 / 8, and `nonzero` of it returns 25 rows.
+    `scatter` makes a mask (100, 8), whose mean is 1 / 4, and `sum` of it over the tokens returns 8 counts of 25.
     """
     name = schema_name(func).removeprefix("aten::")
     given = args[0] if args and isinstance(args[0], FakeTensor) else None
@@ -109,12 +113,12 @@ def _with_expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], 
     carrier = _carrier(func, name, given, result)
     if carrier is None:
         return result
-    expected = _of_result(name, args, carrier, expected)
-    if name == "sum" and expected.mean is not None and carrier.dim() == 1 and len(carrier) <= MOST_COUNTS:
-        experts = min(len(carrier), expected.choices or len(carrier))  # a mask may have more classes than choices
-        tokens = _evenly(round(expected.mean * experts), experts, len(carrier))
+    mean, choices = _of_result(name, args, carrier, expected)
+    if name == "sum" and mean is not None and carrier.dim() == 1 and len(carrier) <= MOST_COUNTS:  # tokens per expert
+        experts = min(len(carrier), choices or len(carrier))  # a mask may have more classes than choices
+        tokens = _evenly(round(mean * experts), experts, len(carrier))
         return _known(mode, tokens.to(carrier.dtype))
-    vars(carrier)["expected"] = expected
+    vars(carrier)["expected"] = Expected(mean, choices)
     return result
 
 
@@ -122,10 +126,11 @@ def _carrier(func: OpOverload, name: str, given: Tensor, result: Any) -> Tensor 
     """Return the tensor of a result that has indices, counts or a mask; None if it has others."""
     if name in ("topk", "sort", "max") and isinstance(result, tuple):
         values, indices = result
-        result = indices if given.is_floating_point() else values  # sorted integers are indices that were chosen before
+        # Of scores; integers are indices that were chosen before, and are now sorted.
+        result = indices if given.is_floating_point() else values
     if not isinstance(result, FakeTensor) or not result.numel():
         return None
-    may_be_mask = name in ("scatter", "sum", "_to_copy") or returns_view(func)  # also of floating-point numbers
+    may_be_mask = name in ("scatter", "sum", "_to_copy") or returns_view(func)  # even if floating-point
     return result if may_be_mask or not result.is_floating_point() else None
 
 
@@ -141,7 +146,7 @@ def _of_result(name: str, args: Sequence[Any], result: Tensor, operand: Expected
     elif choices and name == "eq":  # a mask of the indices that equal one of the choices
         mean = 1 / choices
     if name in ("topk", "sort", "max", "argmax") and given.is_floating_point():
-        # Indices of the chosen: among as many as the operand's last dimension has, which topk shortens.
+        # As many as the last dimension of the operand has: from (100, 8), topk (100, 2) 4 * 2, argmax (100,) 8 * 1.
         choices = round(ratio * (result.shape[-1] if result.dim() == given.dim() else 1))
     return Expected(mean, choices)
 
@@ -150,18 +155,20 @@ def _of_values(mode: FakeTensorMode, name: str, given: FakeTensor, expected: Exp
     """Return the expected result of an operator that PyTorch cannot run without values; None for all others."""
     mean, choices = expected
     if name == "nonzero" and mean is not None:
-        if mean == 1 and given.dim() == 1 and len(given) <= MOST_COUNTS:
+        if mean == 1 and given.dim() == 1 and len(given) <= MOST_COUNTS:  # every index
             return _known(mode, torch.arange(len(given))[:, None])
         return given.new_empty(max(1, round(mean * given.numel())), given.dim(), dtype=torch.int64)
     if name == "_local_scalar_dense" and mean is not None:  # of a mask, what is more likely
         return mean >= 0.5 if given.dtype == torch.bool else round(mean)
-    return _known(mode, _evenly(given.numel(), choices, choices)) if name == "bincount" and choices else None
+    if name == "bincount" and choices:
+        return _known(mode, _evenly(given.numel(), choices, choices))
+    return None
 
 
 def _evenly(total: int, parts: int, length: int) -> Tensor:
     """Return integers that divide `total` as evenly as possible into `parts`, and zeros up to this length."""
     ends = [total * number // parts for number in range(parts + 1)]
-    return torch.tensor([ends[i + 1] - ends[i] if i < parts else 0 for i in range(length)])
+    return torch.tensor([end - begin for begin, end in pairwise(ends)] + [0] * (length - parts))
 
 
 def _known(mode: FakeTensorMode, values: Tensor) -> Tensor:
@@ -226,9 +233,10 @@ def make_state(step: TrainingStep, fake: Fakes) -> None:
     for part in getattr(step.optimizer, "parts", [step.optimizer]):
         if not isinstance(part, torch.optim.AdamW):
             continue
-        for parameter in part.param_groups[0]["params"]:
+        group = part.param_groups[0]  # its only one
+        for parameter in group["params"]:
             if (has_copies or parameter.grad is not None) and parameter not in part.state:
-                with fake if part.param_groups[0]["fused"] else nullcontext():
+                with fake if group["fused"] else nullcontext():
                     count = torch.zeros((), dtype=torch.float32)
                 part.state[parameter] = {
                     "step": count,

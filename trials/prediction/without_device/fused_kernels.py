@@ -79,7 +79,8 @@ class Kernel:
         return replace(self.first, name="fused", bytes=moved, flops=0, layout="")
 
     def merge(self, other: "Kernel") -> None:
-        """Make another kernel part of this one. `_order` then finds what both need, for those after either."""
+        """Make another kernel part of this one. `_order` has to follow: it finds what both need, which all kernels
+        after either need too."""
         other.into = self
         self.bits, self.needs = self.bits | other.bits, 0
         self.inside |= other.inside
@@ -162,7 +163,8 @@ class _Fusion:
         self._bytes |= results
         if is_cast:
             self._casts[cast] = list(results)
-        self._micro_batch += operator.phase == "forward" and self._latest_phase == "backward"
+        if operator.phase == "forward" and self._latest_phase == "backward":
+            self._micro_batch += 1
         self._latest_phase = operator.phase
         call = operator.phase, operator.is_again, "" if self._across_layers else block, self._micro_batch
         kernel = self._kernel_of(operator, call, operands)
@@ -174,7 +176,7 @@ class _Fusion:
     def kernels(self) -> list[Kernel]:
         """The kernels of all operators, with what they write."""
         found = [one for one in self._kernels if one.into is None]
-        for one in found:
+        for one in found:  # in order, so that a maker already reads what it computes again
             if one.is_generated:
                 self._write_or_recompute(one)
         return found
@@ -219,7 +221,7 @@ class _Fusion:
         """Find which kernels this one comes after.
 
         Usually it is the latest kernel, which none comes after. But an operator may have joined an earlier kernel, or
-        merged two: then the kernels that come after this one also come after all that it newly needs.
+        merged two (so `needs` is 0): then the kernels that come after this one also come after all that it newly needs.
         """
         before, kernel.needs = kernel.needs, 0
         for maker in {one.now for one in kernel.after} - {kernel}:
@@ -242,12 +244,13 @@ class _Fusion:
                 for reader in readers:
                     reader.read.pop(value, None)
                     reader.read |= kernel.read  # computing it again reads what its maker read
-            elif readers or value not in kernel.used:
+            elif readers or value not in kernel.used:  # or nothing reads it: it is a result
                 kernel.wrote[value] = size
 
 
 def _waits_for_itself(joint: set[Kernel], makers: Iterable[Kernel]) -> bool:
-    """Whether these kernels as one, which reads what the makers make, would need a kernel that needs them."""
+    """Whether these kernels as one, which reads what the makers make, would need a kernel that needs them. If B, which
+    is closed, reads what A makes, then an operator that reads what both make cannot join A: A would need B."""
     before = ({maker.now for one in joint for maker in one.after} | {*makers}) - joint
     return any(other.needs & one.bits for other in before for one in joint)
 
@@ -261,5 +264,6 @@ def _sums_columns(operator: Operator) -> bool:
     shape = operator.shapes[0]
     elements = prod(shape)
     size = 4 if operator.dtype == "float32" else 2
-    # The bytes beyond those of the input are the result: at most one float32 for each column.
-    return 0 < operator.bytes - elements * size <= 4 * shape[-1] < elements
+    bytes_of_result = operator.bytes - elements * size
+    # At most one float32 for each column; sums of rows are more, as a step has more tokens than columns.
+    return 0 < bytes_of_result <= 4 * shape[-1] < elements

@@ -41,10 +41,11 @@ def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
     if str(func) == VARLEN_BACKWARD or func is FLASH_BACKWARD:
         # The output and its gradient are copied unless they are contiguous as (batch, context, heads, d_head)
         # (_flash_attention_backward in aten/src/ATen/native/transformers/cuda/attention_backward.cu).
-        gradients, read = cast(tuple[Tensor, ...], result), (cast(Tensor, args[4]), cast(Tensor, args[0]))
+        gradients, gradient, output = cast(tuple[Tensor, ...], result), cast(Tensor, args[0]), cast(Tensor, args[4])
         if func is FLASH_BACKWARD:
-            return _flash_backward(gradients) + sum(_copy(one.transpose(1, 2)) for one in read)
-        return _varlen_backward(gradients, documents=cast(Tensor, args[6]).numel() - 1) + sum(map(_copy, read))
+            return _flash_backward(gradients) + _copy(output.transpose(1, 2)) + _copy(gradient.transpose(1, 2))
+        documents = cast(Tensor, args[6]).numel() - 1  # of the offsets at which they begin and end
+        return _varlen_backward(gradients, documents=documents) + _copy(output) + _copy(gradient)
     count = _SCRATCH.get(func)
     return count(result) if count else 0
 
@@ -76,18 +77,21 @@ def _sum(summed: Tensor, result: Tensor) -> int:
 
 
 def partial_sums(rows: int, outputs: int) -> int:
-    """Bytes of the partial sums over so many rows; 0 if one block takes all. Comments have Reduce.cuh's names."""
+    """Bytes of the partial sums over so many rows; 0 if one block takes all. Comments have Reduce.cuh's names.
+    Of 4096 rows of 1024 outputs, 8 blocks of 32 x 4 threads take all outputs, 1024 rows per thread. The device has room
+    for 264 times as many blocks, but then a thread would have less than 16 rows: 64 times as many share the rows."""
     if outputs < 128:  # 4 times 32: blocks may be narrower than below, and the sums are small
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)
     threads = 512 // vector  # MAX_NUM_THREADS
     width, height = 32, min(1 << (rows.bit_length() - 1), threads // 32)  # powers of two
-    per_thread = -(-rows // height)
+    rows_per_thread = -(-rows // height)
     grid = -(-(outputs // vector) // width)
-    most = MULTIPROCESSORS * (2048 // (width * height))  # 2048 threads on each
-    if per_thread < 256 or grid > most:  # max_values_per_thread; below, 16 is min_values_per_thread
+    resident = MULTIPROCESSORS * (2048 // (width * height))  # 2048 threads on each
+    if rows_per_thread < 256 or grid > resident:  # max_values_per_thread
         return 0
-    blocks = max(min(-(-most // grid), -(-per_thread // 16)), -(-per_thread // 256))
+    fewest, most = -(-rows_per_thread // 256), -(-rows_per_thread // 16)  # min_values_per_thread
+    blocks = max(fewest, min(most, -(-resident // grid)))
     return 4 * outputs * blocks * width * vector if blocks > 1 else 0
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -22,7 +23,7 @@ _ROWS = frozenset(("embedding", "index", "index_select", "gather", "_unsafe_inde
 """Operators that read as many elements of their first argument as they return."""
 
 _INTO = frozenset(("scatter_", "scatter_add_", "index_put_", "index_add_", "_index_put_impl_", "_unsafe_index_put"))
-"""Operators that change as many elements of their first argument as their last tensor has."""
+"""Operators that change as many bytes of their first argument as the largest of the others has."""
 
 
 class Moved(NamedTuple):
@@ -46,19 +47,21 @@ def moved_bytes(name: str, written: tuple[int, ...], args: Sequence[object], res
     read: dict[int, int] = {}
     wrote: dict[int, int] = {}
     for place, argument in enumerate(args):
-        several = list(tensors_in(argument))
-        if any(_wraps(type(one)) for one in several[:1]):
-            return None
-        size = sum(map(_bytes, several))
+        tensors = list(tensors_in(argument))
+        size = sum(map(_bytes, tensors))
         sizes.append(size)
-        if several:
-            alone = isinstance(argument, Tensor)
-            shapes.append(tuple(several[0].shape) if alone else (sum(one.numel() for one in several),))
-            read[storage_key(several[0])] = size
-            if dtype is None or not dtype.is_floating_point:
-                dtype = several[0].dtype
-            if place in written:
-                wrote[storage_key(several[0])] = size
+        if not tensors:
+            continue
+        first = tensors[0]
+        if _wraps(type(first)):
+            return None
+        shapes.append(tuple(first.shape) if isinstance(argument, Tensor) else (sum(one.numel() for one in tensors),))
+        if dtype is None or not dtype.is_floating_point:  # the first floating-point type, or else the last type
+            dtype = first.dtype
+        # By storage: an operand that occurs twice, or is changed in place, counts once. A list counts as its first.
+        read[storage_key(first)] = size
+        if place in written:
+            wrote[storage_key(first)] = size
     made = [one for one in tensors_in(result) if one.numel()]
     if made and _wraps(type(made[0])):
         return None
@@ -79,29 +82,27 @@ def _total(name: str, sizes: list[int], read: dict[int, int], wrote: dict[int, i
         return 2 * written + sum(sizes[1:])  # what it returns is read as well; the others are indices
     if name in _INTO:
         values = max(sizes[1:], default=0)
-        # The changed elements are read and written; of `_add_` each once, even if several rows are added to it, as the
-        # workload `operators` counts the sums that it measures.
-        return values + 2 * (min(values, sizes[0]) if "_add_" in name else values)
+        # `_add_` changes each element once, even if several rows are added to it: as the workload `operators` counts.
+        changed = min(values, sizes[0]) if "_add_" in name else values
+        return values + 2 * changed  # which are read and written
     if name in ("copy_", "_foreach_copy_"):
         return sizes[0] + sizes[1]
     if name == "embedding_dense_backward":
-        return written + 2 * sizes[0] + sum(sizes[1:])  # zeros, to whose rows gradients are added
+        return written + 2 * sizes[0] + sum(sizes[1:])  # zeros; gradients, as read and as written to rows; indices
     if name in ("slice_backward", "select_backward"):
-        return written + 2 * sizes[0]  # zeros, to whose part the gradient is copied
+        return written + 2 * sizes[0]  # zeros; the gradient, as read and as written to its part
     if name == "nll_loss_forward":
-        return 33 * sizes[1] // 8  # 33 for each target (8 bytes): it reads about one sector of 32 bytes of its row
+        return 33 * sizes[1] // 8  # for each target (8 bytes) about the sector of its row (32 bytes) that is read
     if name.startswith("_fused_"):  # weights, gradients, states: all but the gradients are also written
-        return sum(sizes) + sum(sizes) - sizes[1]
+        return 2 * sum(sizes) - sizes[1]
     return sum(read.values()) + written
 
 
 def _bytes(tensor: Tensor) -> int:
-    """The bytes of a tensor in memory; an expanded tensor has those of the tensor that it expands."""
-    size = tensor.numel() * tensor.element_size()
-    if size and 0 in (strides := tensor.stride()):
-        for length, stride in zip(tensor.shape, strides, strict=True):
-            size = size if stride else size // length
-    return size
+    """The bytes of a tensor in memory; an expanded tensor, which has strides of 0, has those of what it expands."""
+    if not tensor.numel():
+        return 0
+    return tensor.element_size() * prod(n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
 
 
 @cache

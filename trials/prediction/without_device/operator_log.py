@@ -65,10 +65,10 @@ class OperatorLog:
         self._phase: Phase | None = None
         self._paths: dict[int, str] = {}
         """Module -> its path."""
-        self._running: list[str] = []
+        self._running: list[str] = []  # paths of modules, each called by the one before
         self._made_by: dict[int, str] = {}
         """Number of a node of autograd's graph -> the path of the module that made it."""
-        self._latest = ""
+        self._latest = ""  # path that the latest operator belongs to
         self._freed: dict[int, int] = {}
         """Number of a storage -> how many storages with this number were freed."""
         self.seen: list[Seen] = []
@@ -170,7 +170,7 @@ class OperatorLog:
             path, again = "loss", False
         else:
             path, again = self._made_by.get(number_of(node), self._latest), False
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled():  # autograd has numbered the operator's node, if it has one, before it ran
             self._made_by.setdefault(latest_number(), path)
         self._latest = path
         return path, again
@@ -214,21 +214,23 @@ def _layout_of_elements(name: str, operands: Sequence[Tensor], result: Tensor) -
     read = [one for one in operands if one.numel() > 1]
     steps = _strides(result, result)
     fastest = steps.index(min(steps))  # the dimension along which neighbours of the result are side by side
-    strides = {_strides(one, result): one.element_size() for one in read}
-    if any(one[fastest] > steps[fastest] and one[fastest] * size >= SECTOR for one, size in strides.items()):
-        return "transposed"  # they are in several sectors of an operand
-    is_strided = bool(strides.keys() - {steps})
+    for one in read:
+        step = _strides(one, result)[fastest]
+        if step > steps[fastest] and step * one.element_size() >= SECTOR:
+            return "transposed"  # they are in several sectors of this operand
+    is_strided = any(_strides(one, result) != steps for one in read)
     is_cast = name != "copy_" and len({one.dtype for one in read if one.is_floating_point()}) > 1
-    return "_".join(["strided"] * is_strided + ["cast"] * is_cast)
+    words = (("strided", is_strided), ("cast", is_cast))
+    return "_".join(word for word, applies in words if applies)
 
 
 def _strides(operand: Tensor, result: Tensor) -> tuple[int, ...]:
-    """Return the steps of an operand along the dimensions of the result that have several elements."""
-    more = result.dim() - operand.dim()
-    shape, strides = (1,) * more + tuple(operand.shape), (0,) * more + operand.stride()
-    return tuple(
-        stride if size > 1 else 0 for stride, size, whole in zip(strides, shape, result.shape, strict=True) if whole > 1
-    )
+    """Return the steps of an operand, in elements, along each dimension of the result with several elements; 0 along
+    those in which it is broadcast."""
+    missing = result.dim() - operand.dim()
+    shape, strides = (1,) * missing + tuple(operand.shape), (0,) * missing + operand.stride()
+    steps = [stride if size > 1 else 0 for stride, size in zip(strides, shape, strict=True)]
+    return tuple(step for step, size in zip(steps, result.shape, strict=True) if size > 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,10 +262,10 @@ def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], objec
     if name in ("_grouped_mm", "_scaled_grouped_mm"):
 
         def grouped(shapes: tuple[Shape, ...], _: object) -> int:
-            # Of 2-D or 3-D weights: a row meets those of its group alone. With 2-D weights, groups divide the columns
-            # or the inner dimension, so a batch of rows counts once.
-            rows = shapes[0][-2:] if len(shapes[1]) == 2 else shapes[0]
-            return 2 * prod(rows) * shapes[1][-1]
+            # Each row meets the weights of its group alone: (m, k) and (g, k, n) take 2mkn, a batch (g, m, k) 2gmkn.
+            # Of weights (k, n), groups divide k or n, so that rows (m, k) or (g, m, k) take 2mkn.
+            rows, weights = shapes[0], shapes[1]
+            return 2 * prod(rows if len(weights) == 3 else rows[-2:]) * weights[-1]
 
         return grouped
     if name in ("mm", "bmm", "addmm", "baddbmm", "_scaled_mm"):
@@ -276,9 +278,10 @@ def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], objec
 def _convolution(shapes: tuple[Shape, ...], result: object) -> int:
     """Two FLOPs per multiply-add: each element of the output meets one filter, in backward once for each gradient."""
     if isinstance(result, Tensor):  # forward: input, weight
-        return 2 * result.numel() * (prod(shapes[1]) // shapes[1][0])
+        filter_size = prod(shapes[1][1:])
+        return 2 * result.numel() * filter_size
     gradient, _, weight = shapes[:3]
-    each = 2 * prod(gradient) * (prod(weight) // weight[0])
+    each = 2 * prod(gradient) * prod(weight[1:])
     return each * sum(one is not None for one in cast(tuple[object, ...], result)[:2])
 
 
@@ -298,7 +301,7 @@ class _Attention:
         is_varlen, is_backward = name.startswith("varlen"), "backward" in name
         if is_varlen:  # all sequences in one: (tokens, heads, d_head)
             shapes = tuple((1, one[1], one[0], one[2]) if len(one) == 3 else one for one in shapes)
-        shapes = shapes[:4] if is_backward else shapes[:3]
+        shapes = shapes[:4] if is_backward else shapes[:3]  # backward: first the gradient of the output
         query, key, value = shapes[-3:]
         causal = is_varlen or any(args.get(flag) is True for flag in CAUSAL)
         share = self._share_of_scores(key[2], is_varlen=is_varlen, causal=causal)
@@ -309,14 +312,14 @@ class _Attention:
         return replace(operator, name=kernel, shapes=shapes, flops=flops, is_causal=causal)
 
     def _share_of_scores(self, keys: int, *, is_varlen: bool, causal: bool) -> float:
-        """Return the scores that are computed, over those of each query with each key."""
+        """Return the scores that are computed, over those of each query with each of the `keys` of the call."""
         config = self._config
         share = (1 + 1 / keys) / 2 if causal else 1.0  # of n x n scores, n (n + 1) / 2
         is_packed = config.attention in ("flex", "varlen") and (config.window or config.document_length)
         if is_packed:
             share = least_share_of_scores(config)
-        if is_packed or is_varlen:
-            share /= keys / config.context_length  # varlen's scores are those of one long sequence of all documents
+        if is_packed or is_varlen:  # until here, of a sequence; varlen's keys are those of the whole batch
+            share /= keys / config.context_length
         return share
 
     def _kernel_name(self, name: str, *, is_masked: bool) -> str:
@@ -333,7 +336,8 @@ class _Attention:
 
 @cache
 def places_of(path: str) -> tuple[str, str]:
-    """Return the path of a module with layers as `*`, and the path of its layer, by number; empty outside of layers."""
+    """Return the path of a module with layers as `*`, and the path of its layer, by number; empty outside of layers.
+    Of `blocks.3.module.experts.0` these are `blocks.*.experts.*` and `blocks.3`."""
     words = re.sub(r"(^|\.)(_checkpoint_wrapped_module|_fsdp_wrapped_module|module)(?=\.|$)", "", path).strip(".")
     layer = re.match(r".*?\.\d+(?=\.|$)", words)
     return re.sub(r"\.\d+(?=\.|$)", ".*", words), layer[0] if layer else ""

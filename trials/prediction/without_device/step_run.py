@@ -89,11 +89,11 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
         begun = len(recorder.trace)
         with log.watching(running.model):
             for index in range(ITERATIONS if leaves_something(config) else 1):
-                previous, begun = recorder.trace[begun:], len(recorder.trace)
+                previous, begun = recorder.trace[begun:], len(recorder.trace)  # stretches of the iteration before
                 if repeats and (copies := _copies(config, index, previous)):
                     for one in copies:
                         recorder.repeat(one)
-                    break
+                    break  # the copies are all iterations that remained
                 _iterate(config, running, recorder)
         recorder.end()
     autocast = PRECISIONS[config.precision].autocast is not None
@@ -101,7 +101,7 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
 
 
 def _copies(config: TrialConfig, index: int, previous: Trace) -> list[Trace]:
-    """Return this iteration and those after it as copies of the previous one; none if it has to run."""
+    """Return this iteration and all after it as copies of the previous one; none if it has to run."""
     if index == 1 and _creates_only_state(config, previous):
         return 2 * [without_lasting(previous)]  # the second iteration and the third
     return [previous] if index == ITERATIONS - 1 and leaves_only(None, previous) else []
@@ -180,7 +180,7 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
             eager = replace(eager, checkpointing="none")
         step = TrainingStep(eager, fake_math_mode(config), visits_again=again)
         mask = block_mask_of(config, "cpu") if config.attention == "flex" else None
-    if memory:
+    if memory:  # the inputs of its graph: parameters, buffers, arguments of the call
         for part in step.blocks if config.compilation.each_block else [step.model]:
             part.forward = partial(as_compiled(memory, recorder), *part.parameters(), *part.buffers())
 
@@ -196,9 +196,9 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
             _run_within(fake, phase)
             return
         if not is_reference(config.optimizer):
-            recorder.log.begin("init")  # operators of `init` are not logged: later iterations create no state
+            recorder.log.begin("init")  # of the log alone, which ignores `init`: later iterations create no state
             make_state(step, fake)
-            recorder.begin(phase.name)  # the update visits all layers again
+            recorder.begin(phase.name)  # of the log, and as another stretch: the update visits all layers again
         phase.run()  # not within `fake`: AdamW that is not fused reads its step counters
 
     def advance() -> None:
