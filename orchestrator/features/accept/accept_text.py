@@ -24,10 +24,10 @@ TELEMETRY = {"sm_clock": (1e9, ".2f", "GHz"), "power": (1, ".0f", "W"), "tempera
 
 def paragraphs(acceptance: Acceptance) -> list[str | Listing]:
     """Return the whole answer, the advice last. Of several nodes, only the parts that do not pass are listed."""
-    tables, parts = [nodes_listing(acceptance)], listing_of(acceptance)
-    if len(acceptance.nodes) == 1:
-        tables = [parts]
-    elif len(rest := parts.frame[parts.frame["verdict"] != "pass"]):
+    parts = listing_of(acceptance)
+    tables = [parts] if len(acceptance.nodes) == 1 else [nodes_listing(acceptance)]
+    rest = parts.frame[parts.frame["verdict"] != "pass"]
+    if len(acceptance.nodes) > 1 and len(rest):
         tables.append(replace(parts, frame=rest.reset_index(drop=True), title=f"{parts.title}; what does not pass:"))
     about = "\n".join(["Compared with", *compared_with(acceptance), *telemetry(acceptance)])
     return [*tables, *explanations(acceptance), about, advice(acceptance)]
@@ -84,18 +84,22 @@ def change_of(part: PartVerdict, digits: int = 1) -> str:
 
 def line_of(part: PartVerdict) -> dict[str, str]:
     """Return the cells of a part's line. Public rates have a star."""
-    times = [part.seconds, *(part.expected_between or ())]
-    values = [_value(part, one) for one in times]
-    unit = choose_unit(RATES.get(part.value, "s"), values[:1])
-    measured, *ends = (f"{one:.0f}" if one >= 100 else f"{one:.3g}" for one in (one / unit.size for one in values))
-    ends = sorted(ends, key=float)  # the longest time is the lowest rate
+    measured = _value(part, part.seconds)
+    ends = sorted(_value(part, end) for end in part.expected_between or ())  # the longest time is the lowest rate
+    unit = choose_unit(RATES.get(part.value, "s"), [measured])
+    is_public = bool(ends) and not part.machines
+    expected = " to ".join(_three_digits(end / unit.size) for end in ends) or "unknown"
     return {
         "part": name_of(part),
-        "measured": f"{measured} {unit.name}",
-        "expected": (" to ".join(ends) or "unknown") + (" *" if ends and not part.machines else ""),
+        "measured": f"{_three_digits(measured / unit.size)} {unit.name}",
+        "expected": expected + (" *" if is_public else ""),
         "time": change_of(part),
         "verdict": part.verdict,
     }
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"  # 1234, not 1.23e+03
 
 
 def title_of(acceptance: Acceptance) -> str:
@@ -167,10 +171,12 @@ def advice(acceptance: Acceptance) -> str:
     if acceptance.verdict == "pass":
         return _passed(acceptance)
     if unsure:
-        units, causes = (dict.fromkeys(words) for words in zip(*unsure, strict=True))
+        units = dict.fromkeys(where for where, _ in unsure)
+        causes = dict.fromkeys(cause for _, cause in unsure)
         return f"Cannot tell about {', '.join(units)}: {', '.join(causes)}. Remove the cause and run it again."
     if all(part.verdict == "not judged" for _, unit in named for part in unit.parts):
-        if causes := dict.fromkeys(cause for _, unit in named if unit.parts for cause in unit.causes):
+        causes = dict.fromkeys(cause for _, unit in named if unit.parts for cause in unit.causes)
+        if causes:
             busy = f"and this acceptance may be no reference for the next: {', '.join(causes)}"
             return f"Nothing to compare with yet, {busy}. Remove the cause and run it again."
         return "Nothing to compare with yet. Run it again: an undisturbed acceptance is the reference of the next."
@@ -208,7 +214,7 @@ def compared_with(acceptance: Acceptance) -> list[str]:
         fewest, most = machines[0], machines[-1]
         number = f"{fewest} to {most}" if fewest < most else f"{most}"
         count = f", n = {number}" if most else ""
-        star = "* " if parts[0].against and not most else ""
+        star = "* " if parts[0].against and not most else ""  # expected by public rates, of no machines
         lines.append(f"{star}{kind} {names}".rstrip() + f": {against}{count}")
     return lines
 
@@ -217,7 +223,10 @@ def telemetry(acceptance: Acceptance) -> list[str]:
     """Return a line about the clock, power and temperature of the GPUs during a step; none if unknown."""
     lines = []
     for where, unit in _named(acceptance):
-        seen = [(*TELEMETRY[name], value) for name, value in unit.telemetry.items()]
+        seen = []
+        for metric, value in unit.telemetry.items():
+            size, form, unit_name = TELEMETRY[metric]
+            seen.append(f"{value / size:{form}} {unit_name}")
         if seen:
-            lines.append(" ".join([where, *(f"{value / size:{form}} {name}" for size, form, name, value in seen)]))
+            lines.append(" ".join([where, *seen]))
     return [f"During the step of large: {', '.join(lines)}"] if lines else []

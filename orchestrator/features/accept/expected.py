@@ -172,16 +172,18 @@ def _over_machines(
     if not machines:
         return None
     centres = [fmean(logs) for logs in machines.values()]
-    variation, count = widest(one.judged.kind for one in (process, *others)), len(centres)
-    scale = math.hypot(BETWEEN_MACHINES[variation] if between is None else between, PRIORS[variation].scale)
+    count = len(centres)
+    variation = widest(one.judged.kind for one in (process, *others))
+    prior = math.hypot(BETWEEN_MACHINES[variation] if between is None else between, PRIORS[variation].scale)
+    # A pooled variance, in which the prior counts as PRIOR_FREEDOM more machines.
     freedom = PRIOR_FREEDOM + count - 1
-    # The prior counts as PRIOR_FREEDOM machines. `error` adds up how one more machine varies and how sure the mean is.
-    deviation = math.sqrt((PRIOR_FREEDOM * scale**2 + count * pvariance(centres)) / freedom)
+    sum_of_squares = count * pvariance(centres)
+    deviation = math.sqrt((PRIOR_FREEDOM * prior**2 + sum_of_squares) / freedom)
     return Expected(
         question=question,
         against=against,
         seconds=math.exp(fmean(centres)),
-        error=math.hypot(deviation * math.sqrt(1 + 1 / count), more),
+        error=math.hypot(deviation * math.sqrt(1 + 1 / count), more),  # 1: one more machine; 1 / count: their mean
         freedom=freedom,
         machines=count,
         decides=decides,
@@ -231,7 +233,7 @@ def _predicted(process: Process, device: Device, rates: Rates, known: Known) -> 
     return Expected(
         question="kind",
         against=f"{words}: {source}",
-        seconds=step.spread.factor * busy,  # of steps alone a factor is known, from measured ones
+        seconds=step.spread.factor * busy,  # only predictions of steps were compared with measured ones
         error=step.spread.deviation,
     )
 

@@ -124,7 +124,8 @@ def _test(parts: Mapping[PartKey, Sequence[Process]], expected: Mapping[PartKey,
     families: dict[str, list[Expected]] = defaultdict(list)
     for key, times in expected.items():
         for one in times:
-            one.p = float(stdtr(one.freedom, -_distance(parts[key], one) / one.error))
+            distance = _distance(parts[key], one)
+            one.p = float(stdtr(one.freedom, -distance / one.error))  # P(T >= distance / error)
             families[one.question].append(one)
     for family in families.values():
         adjusted = holm(np.array([one.p for one in family]))
@@ -143,6 +144,7 @@ def _disturbed_units(
 
 
 def _distance(part: Sequence[Process], expected: Expected) -> float:
+    """Return the logarithm of the measured over the expected time; above 0 is slower."""
     return math.log(_seconds(part) / expected.seconds)
 
 
@@ -151,16 +153,18 @@ def _seconds(part: Sequence[Process]) -> float:
 
 
 def _of_one(part: Sequence[Process], expected: Expected, *, tests_of_unit: int) -> Verdict:
-    """Return the verdict by one expectation. tests_of_unit: how many tests of the same question are about this unit."""
+    """Return the verdict by one expectation, by the rules of the module's docstring. tests_of_unit: how many tests of
+    the same question are about this unit."""
     distance = _distance(part, expected)
     if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST_SLOWDOWN):
         return "slow"
     most = MOST_HIDDEN.get(part[0].judged.kind, USUAL_MOST_HIDDEN) if expected.machines else PUBLIC_MOST_HIDDEN
-    is_far = distance > max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
-    is_unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(most)
+    is_near = distance < max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
+    upper_end = distance + expected.reach(1 - SIGNIFICANCE)
+    is_surely_less = upper_end < math.log1p(most)
     # With the tests of this unit alone: that others are measured beside it must not keep it from passing.
-    is_insensitive = _would_show(expected, tests_of_unit) > most
-    return "cannot tell" if is_far or is_unsure or is_insensitive else "pass"
+    would_be_detected = _would_show(expected, tests_of_unit) <= most
+    return "pass" if is_near and is_surely_less and would_be_detected else "cannot tell"
 
 
 def _would_show(expected: Expected, tests: int) -> float:
@@ -168,22 +172,28 @@ def _would_show(expected: Expected, tests: int) -> float:
     return max(LEAST_SLOWDOWN, math.expm1(expected.reach(1 - SIGNIFICANCE / tests)))
 
 
-def _verdict(part: Sequence[Process], judgements: Sequence[_Judgement], *, is_disturbed: bool) -> PartVerdict:
-    """Return the verdict by the one expectation that counts. The first by which the part is slow counts, even if it
-    does not decide: slower than before or than its peers is slow. Otherwise the first that decides counts. If none
-    decides, the first is shown and the part is not judged, as the others may be as slow."""
-    first, seconds = part[0], _seconds(part)
+def _counting(judgements: Sequence[_Judgement]) -> _Judgement | None:
+    """Return the judgement that counts: the first `slow`, even if it does not decide, as slower than before or than its
+    peers is slow; else the first that decides."""
     slow = [one for one in judgements if one.verdict == "slow"]
     deciding = [one for one in judgements if one.by.decides]
+    return next(iter([*slow, *deciding]), None)
+
+
+def _verdict(part: Sequence[Process], judgements: Sequence[_Judgement], *, is_disturbed: bool) -> PartVerdict:
+    """Return the verdict by the judgement that counts. If none does, the part is not judged, as the others may be as
+    slow, and the first is shown."""
+    first, seconds = part[0], _seconds(part)
     verdict: Verdict = "not judged"
-    if counting := slow or deciding:
+    counting = _counting(judgements)
+    if counting:
         is_disturbed = is_disturbed or any(one.slowed_by for one in part)
-        verdict, reason = _with_reason(counting[0], seconds, is_disturbed=is_disturbed)
+        verdict, reason = _with_reason(counting, seconds, is_disturbed=is_disturbed)
     elif first.judged.kind == "cpu":
         reason = "no undisturbed history of this CPU yet"
     else:
         reason = "no shipped set has this part of such a machine"
-    shown = counting or judgements
+    shown = counting or next(iter(judgements), None)
     return PartVerdict(
         part=first.judged.part,
         trial_id=first.cell.trial_id,
@@ -194,7 +204,7 @@ def _verdict(part: Sequence[Process], judgements: Sequence[_Judgement], *, is_di
         reason=reason,
         flags=tuple(dict.fromkeys(flag for one in part for flag in sorted(one.flags))),
         settings=first.settings,
-        **(_comparison(seconds, shown[0].by) if shown else {}),
+        **(_comparison(seconds, shown.by) if shown else {}),
     )
 
 

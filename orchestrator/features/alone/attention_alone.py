@@ -104,7 +104,8 @@ def _times(
     traced: Sequence[DeviceTime],
     common: tuple[Flag, ...],
 ) -> Iterator[Measurement]:
-    """Yield the times of each phase, all in seconds. common: flags of every row that is timed in `series`."""
+    """Yield the times of each phase, all in seconds. traced: for each iteration an entry of each phase, which is traced
+    by itself. common: flags of every row that is timed in `series`."""
     config, device = bench.config, bench.datasheet
     # If the mode has a backward but the attention has none, nothing is a step: forward alone is not.
     names = (*phases, "step") if phases == phases_of(config) else phases
@@ -113,7 +114,7 @@ def _times(
         for i, name in enumerate(phases):
             samples = tuple(one.phases[i] for one in latencies)
             yield Measurement(phase=name, metric="latency", unit="s", samples=samples)
-            of_phase = traced[i :: len(phases)]  # from idle, each phase is traced by itself
+            of_phase = traced[i :: len(phases)]
             yield device_row(name, "device_time", [one.step for one in of_phase])
         enqueued = tuple(one.enqueue for one in series.measured if one.enqueue is not None)
         yield Measurement(phase="step", metric="enqueue_time", unit="s", samples=enqueued)
@@ -146,31 +147,30 @@ def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Ite
             yield in_bytes(phase=phase, metric=metric, samples=None, reason=reason)
         return
     samples = [_read_once(step, device_type, with_backward=len(phases) > 1) for _ in range(MEMORY_REPETITIONS)]
-    # Not strict: without backward its peak, the last value, has no reading.
-    for (phase, metric), values in zip(readings, zip(*samples, strict=True), strict=False):
+    for (phase, metric), values in zip(readings, zip(*samples, strict=True), strict=True):
         flags = (Flag.UNSTEADY,) if len(set(values)) > 1 else ()
         yield in_bytes(phase=phase, metric=metric, samples=tuple(values), flags=flags)
 
 
-def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) -> tuple[int, ...]:
+def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) -> list[int]:
     """Return the bytes held before forward (queries, keys, values and the workspaces of libraries), those held before
-    backward (not yet the gradient of the output), the peak of forward, and the peak of backward."""
+    backward (not yet the gradient of the output), the peak of forward, and with backward its peak."""
     device = device_module(device_type)
     device.synchronize()
     device.reset_peak_memory_stats()
     baseline = device.memory_allocated()
     step.forward()
     device.synchronize()
-    before_backward, forward_peak = device.memory_allocated(), device.max_memory_allocated()
+    readings = [baseline, device.memory_allocated(), device.max_memory_allocated()]
     if with_backward:
         step.give_gradient()
         device.reset_peak_memory_stats()  # without what drawing the gradient took
         step.backward()
-    device.synchronize()
-    backward_peak = device.max_memory_allocated()
+        device.synchronize()
+        readings.append(device.max_memory_allocated())
     step.drop()
     step.gradient = None
-    return baseline, before_backward, forward_peak, backward_peak
+    return readings
 
 
 def l2_flusher(device_type: str) -> Callable[[], object]:

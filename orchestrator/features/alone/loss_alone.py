@@ -82,7 +82,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         return (*common, Flag.PHYSICS_VIOLATION) if too_fast else common
 
     yield from time_rows(series, ("forward", "backward", "step"), flags)
-    del step, timer  # a tracker counts only what is made under it
+    del step, timer  # `_memory` makes a step of its own: a tracker counts only what is made under it
     yield from _memory(bench)
 
 

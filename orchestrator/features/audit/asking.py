@@ -39,10 +39,10 @@ def _batches_of(claim: Claim) -> tuple[int, ...]:
         most = claim.global_batch / claim.data_ranks / (claim.accumulate or 1)
         if claim.accumulate or most < 2:
             return (max(1, round(most)),)
-        return 1, min(BATCHES[-1], round(most))  # one sequence at a time, or as many as are tried
+        return 1, min(BATCHES[-1], round(most))  # the slowest and the fastest: a prediction is the middle of its ends
     if claim.tokens_per_step and claim.context:
         most = claim.tokens_per_step / claim.context / claim.data_ranks / (claim.accumulate or 1)
-        return tuple(sorted({max(1, round(min(one, most))) for one in BATCHES}))
+        return tuple(sorted({max(1, round(min(one, most))) for one in BATCHES}))  # 1, 4, 6 if the step has only 6
     return BATCHES
 
 

@@ -24,12 +24,14 @@ UNPREDICTED_DEVIATION = 0.5
 """Standard deviation of the logarithm of the MFU of a run whose step is not predicted. Public runs have 8 to 60 %: two
 deviations to each side."""
 LEAST_DEVIATION = 0.1
-"""Smallest such deviation of a predicted step: no prediction knows the host, data and software of somebody's run."""
+"""Smallest standard deviation of the logarithm of an honest rate over the predicted one: no prediction knows the host,
+data and software of somebody's run."""
 HOST_SHIFT, HOST_DEVIATION = 0.45, 0.27
 """Mean and standard deviation of how far honest claims are below the predicted rate, in shares of `Predicted.host_gap`:
 0 is the predicted rate, 1 that with the slowest host."""
 UNKNOWN_DEVIATION = 5.0
-"""The same without a model, where nothing is expected: so wide that only the claim's numbers among themselves count."""
+"""That deviation without a model, where nothing is expected: so wide that only the claim's numbers among themselves
+count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +67,12 @@ class Case:
             rates[RATE] = claim.samples_per_second * (claim.length or claim.context)
         if claim.step_seconds and claim.step_tokens:
             rates[STEP] = claim.step_tokens / claim.step_seconds
-        flops = self.conventions[0].flops
+        flops_per_token = self.conventions[0].flops
         share = claim.mfu or claim.hfu  # the first convention is that of the one stated
         if share:
-            rates[MFU] = share * (claim.peak or self.peak) * claim.count / flops
+            rates[MFU] = share * (claim.peak or self.peak) * claim.count / flops_per_token
         if claim.tflops:
-            rates[TFLOPS] = claim.tflops * claim.count / flops
+            rates[TFLOPS] = claim.tflops * claim.count / flops_per_token
         return rates
 
     @cached_property
@@ -87,7 +89,7 @@ class Case:
     @cached_property
     def bound(self) -> float:
         """Return the physical limit, in tokens a second of all GPUs."""
-        return self.claim.count / least_seconds(self.claim)
+        return self.claim.count / least_seconds(self.claim)  # of a token on one GPU
 
     @property
     def middle(self) -> float:
@@ -121,6 +123,6 @@ class Case:
         return 1 / ratio(self.run, without_gradients_of_weights) if self.run else 1.45  # a usual factor
 
     @cached_property
-    def observed(self) -> dict[str, float]:
-        """Return number -> the logarithm of its rate over the predicted one."""
+    def log_ratios(self) -> dict[str, float]:
+        """Return number -> the logarithm of its rate over the expected one."""
         return {name: math.log(rate / self.middle) for name, rate in self.rates.items()}

@@ -107,7 +107,8 @@ class Predicted:
 
     @property
     def host_gap(self) -> float:
-        """Return the logarithm of the predicted rate over that of the slowest host known, 0 if no host decides."""
+        """Return the logarithm of the predicted rate over the slowest run's on the slowest host known; 0 if that is
+        no slower."""
         return max(0.0, math.log(self.middle / min(one.tokens / one.slow_host_seconds for one in self.runs)))
 
     @property
@@ -164,8 +165,9 @@ def _middle_and_deviation(runs: Sequence[Run], claim: Claim) -> tuple[float, flo
     between_runs = (logs[-1] - logs[0]) / math.sqrt(12)  # as of a uniform distribution
     split = SPLIT if claim.is_split else 0.0
     faster = _most_gain(claim)
+    middle_log = (logs[0] + logs[-1] + faster) / 2  # the fastest run may be `faster` above its prediction
     # Half of `faster`, not its share by the root of 12: FLOAT8_EXPERTS was chosen with it.
-    return math.exp((logs[0] + logs[-1] + faster) / 2), math.hypot(of_a_run, between_runs, split, faster / 2)
+    return math.exp(middle_log), math.hypot(of_a_run, between_runs, split, faster / 2)
 
 
 def _most_gain(claim: Claim) -> float:
@@ -181,13 +183,13 @@ def _is_usual(prediction: Predicted, claim: Claim) -> bool:
 
 
 def _nearer_to_usual(prediction: Predicted, claim: Claim) -> Predicted:
-    """Return the prediction with the usual MFU as a second one: each weighs by its inverse variance."""
-    flops = next(one.flops for one in conventions(claim) if one.name == "full")
-    usual = USUAL_MFU * peak_of(claim.device, precision_of(claim)) * claim.count / flops
-    weights = prediction.deviation**-2, USUAL_DEVIATION**-2
-    share = weights[1] / sum(weights)
+    """Return the prediction with the usual MFU as a second one: their logarithms weigh by their inverse variances."""
+    flops_per_token = next(one.flops for one in conventions(claim) if one.name == "full")
+    usual = USUAL_MFU * peak_of(claim.device, precision_of(claim)) * claim.count / flops_per_token
+    weight, weight_of_usual = prediction.deviation**-2, USUAL_DEVIATION**-2
+    share = weight_of_usual / (weight + weight_of_usual)
     middle = prediction.middle ** (1 - share) * usual**share
-    return replace(prediction, middle=middle, deviation=sum(weights) ** -0.5)
+    return replace(prediction, middle=middle, deviation=(weight + weight_of_usual) ** -0.5)
 
 
 def run_of(config: TrialConfig, operators: Operators, claim: Claim) -> Run:

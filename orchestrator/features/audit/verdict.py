@@ -133,7 +133,7 @@ def _verdict(case: Case) -> tuple[Verdict, str, str | None]:
         words = f"{one} says {_rate(rates[one])}, {other} {_rate(rates[other])}: {factor:.2f} times"
         if case.claim.model is None:
             return "contradicts itself", words, None
-        likelier = min((one, other), key=lambda name: abs(case.observed[name]))
+        likelier = min((one, other), key=lambda name: abs(case.log_ratios[name]))  # nearer to what is expected
         return "contradicts itself", f"{words}; {likelier} is likelier", likelier
     claimed = rates[case.main]
     if case.claim.model is None:
@@ -159,12 +159,13 @@ def _apart(case: Case) -> tuple[str, str, float] | None:
     """Return two numbers of the claim that contradict each other, and the factor between them."""
     apart: list[tuple[float, str, str]] = []
     for first, second in combinations(case.rates, 2):
-        # Of a pair, `second` counts FLOPs, both do, or neither. If only one does, any usual convention may explain the
-        # difference, of an HFU as well: trainers differ in what it counts.
+        # The numbers that count FLOPs are the last of `rates`: of a pair with one of them, it is the second.
         only_second_counts = second in COUNTED and first not in COUNTED
-        counts = case.of_conventions.values() if only_second_counts and not case.claim.convention else (1.0,)
-        ratio = math.log(case.rates[second] / case.rates[first])
-        distance = min(abs(ratio - math.log(count)) for count in counts)
+        # It may count by any usual convention, even if it is an HFU: trainers differ in what that counts.
+        is_explained = only_second_counts and not case.claim.convention
+        explained_ratios = case.of_conventions.values() if is_explained else (1.0,)
+        log_ratio = math.log(case.rates[second] / case.rates[first])
+        distance = min(abs(log_ratio - math.log(one)) for one in explained_ratios)
         if distance > (COUNT_TOLERANCE if second in COUNTED else TOLERANCE):
             apart.append((distance, first, second))
     if not apart:

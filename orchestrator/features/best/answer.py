@@ -135,29 +135,31 @@ def answer(
     would not fit.
     """
     known = [one for one in cells if one.cost(aim) is not None]
-    places = [place for place, one in enumerate(known) if keeps_limit(one, aim)]
-    within = [known[place] for place in places]
+    # The cells within the limit, and the number that each of them has in `known`.
+    numbers = [number for number, one in enumerate(known) if keeps_limit(one, aim)]
+    within = [known[number] for number in numbers]
     if not known:
         missing = "price" if aim.goal.value == "$/Mtoken" else f"result of the workload {aim.goal.workload}"
         return NoAnswer(f"no combination has a {missing}")
     if not within:
         return NoAnswer(f"none of {len(known)} measured combinations is known to meet the limit ({aim.words})")
     names = axes_of([*cells, *grid, *larger])
-    costs = np.log([known_cost(one, aim).median for one in known])
+    log_costs = np.log([known_cost(one, aim).median for one in known])
     errors = [known_cost(one, aim).error for one in known]
     space = Space.of(names, [[value_of(one, name) for name in names] for one in known])
-    belief = believed(space, costs, errors)
+    belief = believed(space, log_costs, errors)
     # All cells teach the surrogate, but only those within the limit may win.
-    belief_within = Belief(belief.mean[places], belief.covariance[np.ix_(places, places)])
-    stands = standing(belief_within, [errors[place] for place in places])
-    order = [place for place in np.argsort(stands.ahead, kind="stable").tolist() if place != stands.leader]
+    belief_within = Belief(belief.mean[numbers], belief.covariance[np.ix_(numbers, numbers)])
+    stands = standing(belief_within, [errors[number] for number in numbers])
+    # Places in `within`. The less the leader is ahead of a cell, the better it is.
+    best_first = [place for place in np.argsort(stands.ahead, kind="stable").tolist() if place != stands.leader]
     winner = within[stands.leader]
     cost = known_cost(winner, aim)
     return Answer(
         aim=aim,
         winner=winner,
         cost=cost._replace(median=exp(stands.value), error=Error(stands.value_error, stands.freedom)),
-        beaten=tuple(_beaten(within[place], stands, place) for place in order),
+        beaten=tuple(_beaten(within[place], stands, place) for place in best_first),
         wrong=stands.wrong,
         over_limit=len(known) - len(within),
         failed=len(cells) - len(known),
@@ -184,7 +186,8 @@ def explain_lead(answered: Answer, stores: Sequence[str]) -> Listing:
             "--explain: no other combination was measured with as many tokens a step in the same environment"
         )
     frames = {location: load(location, pooled=False) for location in stores}
-    (second_rows, second_store), (winner_rows, winner_store) = (_rows_of(cell, frames) for cell in (second, winner))
+    second_rows, second_store = _rows_of(second, frames)
+    winner_rows, winner_store = _rows_of(winner, frames)
     names = [name for name in answered.names if value_of(second, name) != value_of(winner, name)]
     between = {name: (label(value_of(second, name)), label(value_of(winner, name))) for name in names}
     known = known_variation(*frames.values())
@@ -262,25 +265,27 @@ def _expected_costs(
     """
     space = Space.of(names, [[value_of(one, name) for name in names] for one in (*known, *larger)])
     inverses = np.array([1 / one.config.batch_size for one in known])
-    costs = np.log([known_cost(one, aim).median for one in known])
-    slope = _slope(space, costs, inverses)
-    residuals = costs - slope * inverses
+    log_costs = np.log([known_cost(one, aim).median for one in known])
+    slope = _slope(space, log_costs, inverses)
+    residuals = log_costs - slope * inverses
     errors = np.array([known_cost(one, aim).error.deviation for one in known])
     surrogate = Surrogate(space, space.codes[: len(known)], residuals - residuals.mean(), errors)
     mean, deviation = surrogate.mean_and_deviation(space.codes[len(known) :])
     return mean + residuals.mean() + slope * np.array([1 / one.config.batch_size for one in larger]), deviation
 
 
-def _slope(space: Space, costs: Floats, inverses: Floats) -> float:
+def _slope(space: Space, log_costs: Floats, inverses: Floats) -> float:
     """The slope of the logarithm of the cost over 1 / batch, with the other axes fixed. inverses: 1 / batch of the
     cells with a cost, which are the first of the space."""
     columns = [inverses]
     for place, axis in enumerate(space.axes):
-        codes = space.codes[: len(costs), place]
+        codes = space.codes[: len(log_costs), place]
         if axis.name != "batch_size":  # a constant for each value of the axis
             columns += [(codes == code).astype(np.float64) for code in range(len(axis.values))]
-    matrix = np.stack([*columns, np.ones(len(costs))], axis=1)
-    return max(0.0, float(np.linalg.lstsq(matrix, costs)[0][0]))  # a larger batch costs no more per token
+    matrix = np.stack([*columns, np.ones(len(log_costs))], axis=1)
+    # The constants of an axis add up to the column of ones, so there are many solutions: lstsq takes the smallest.
+    solution = np.linalg.lstsq(matrix, log_costs)[0]
+    return max(0.0, float(solution[0]))  # a larger batch costs no more per token
 
 
 def _effects(
@@ -290,13 +295,13 @@ def _effects(
     if len(known) < FEWEST_CELLS or not names:
         return []
     measured = {one.config for one in known}
-    # A configuration of the grid names no device, so it has no place where the device is an axis.
-    rest = [one for one in grid if isinstance(one, TrialConfig) and one not in measured] if DEVICE not in names else []
-    everything: list[Cell | TrialConfig] = [*known, *rest]
+    everything: list[Cell | TrialConfig] = [*known]
+    if DEVICE not in names:  # a configuration of the grid names no device
+        everything += [one for one in grid if isinstance(one, TrialConfig) and one not in measured]
     space = Space.of(names, [[value_of(one, name) for name in names] for one in everything])
-    costs = np.log([known_cost(one, aim).median for one in known])
+    log_costs = np.log([known_cost(one, aim).median for one in known])
     errors = np.array([known_cost(one, aim).error.deviation for one in known])
-    surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
+    surrogate = Surrogate(space, space.codes[: len(known)], log_costs - log_costs.mean(), errors)
     averaged = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST_AVERAGED, len(space.codes))).astype(np.int64)]
     effects = []
     for place, axis in enumerate(space.axes):

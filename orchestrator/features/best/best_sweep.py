@@ -147,7 +147,7 @@ def search_sweep(
     run(ready, search, _heading(whole, candidates, aim))
 
     cells = _stored_cells(planned, peaks)
-    # A configuration is in the plan once for each process.
+    # The plan has a configuration once for each of its processes; a cell's configuration has one process.
     first = [one for one in whole.trials if one.action in ("run", "stored") and one.process == 1]
     grid = [replace(one.trial.config, processes=1) for one in first]
     answered = answer(cells, aim, grid=grid, larger=_larger_cells(whole, aim, peaks))

@@ -143,14 +143,11 @@ class StepRatios:
             return None
         here, there = (predicted_step(operators, cell.config, rates_of(device)) for device in (source, target))
         width = exp(INTERVAL_DEVIATIONS * hypot(here.spread.deviation, there.spread.deviation))
-        return Ratio(
-            _kernels(there) / _kernels(here),
-            _kernels(there, 0) / _kernels(here, 1) / width,
-            _kernels(there, 1) / _kernels(here, 0) * width,
-        )
+        least, most = _kernels(there, 0) / _kernels(here, 1), _kernels(there, 1) / _kernels(here, 0)
+        return Ratio(middle=_kernels(there) / _kernels(here), low=least / width, high=most * width)
 
 
 def _kernels(step: PredictedStep, end: Literal[0, 1] | None = None) -> float:
     """Return the seconds of a step's kernels. end: 0 with the least, 1 with the most that unmeasured operators may
-    add."""
+    add; None with what is expected of them."""
     return step.spread.factor * (step.time.computing + step.time.unsure(end))

@@ -219,9 +219,9 @@ class Surrogate:
         inverse = cho_solve((lower, True), np.eye(len(values)))
         weights = inverse @ values
         slope = inverse - np.outer(weights, weights)  # twice the derivative of the loss by each element of `whole`
-        # A variance is exp(2 x parameter), so its derivative is twice itself. That 2 and the half of `slope` cancel.
-        # whole = total + interaction x pairs, where axis a has the effect e: d whole / d e = 1 + interaction x
-        # d pairs / d e, and pairs = e x (total - e) + what has no e.
+        # d loss / d parameter = sum(slope / 2 x d whole / d parameter). An axis has the effects e, which its parameter
+        # scales by exp(2 x parameter): d e / d parameter = 2 e, whose 2 cancels with that half. As whole = total +
+        # interaction x pairs + rest, and pairs = e x (total - e) + what has no e, d whole / d e is the last factor.
         gradient = [float((slope * effect * (1 + interaction * (total - effect))).sum()) for effect in effects]
         gradient += [float(interaction * (slope * pairs).sum()), float(rest * np.trace(slope))]
         away = (parameters - self._centre) / self._width

@@ -151,7 +151,7 @@ def how_wrong(transfer: Transfer) -> str:
             f"measurements of {name}."
         )
     calibrated = f"{begin}, times {transfer.factor:.3f} from {count_of(len(errors), 'combination')} measured on both"
-    if len(errors) == 1:
+    if len(errors) == 1:  # no cell calibrates itself, so the only one was predicted without the factor
         return f"{calibrated}. Without that factor the prediction was {errors[0]:.1%} off."
     mean = sum(errors) / len(errors)
     off = f"{mean:.1%} off on average, {max(errors):.1%} at most"

@@ -45,7 +45,8 @@ def bisect(
 
     if explain:
         check_function("explain_steps", "--explain")
-    if bool(releases) == bool(good or bad) or bool(good) != bool(bad):
+    is_range, is_half_range = bool(good and bad), bool(good) != bool(bad)
+    if is_half_range or bool(releases) == is_range:
         raise RequestError("give --good and --bad, or --releases, a list of at least two")
     asked = releases.split(",") if releases else [str(good), str(bad)]
     if len(asked) < 2 or len({*map(canonicalize_version, asked)}) < len(asked):

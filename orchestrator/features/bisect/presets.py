@@ -72,14 +72,15 @@ def _merged(listings: dict[str, Listing]) -> Listing:
         # A key that has one value in this release is a condition there; beside other releases it must be a column.
         constant = {key: listing.conditions.get(key) for key in widest.keys if key not in listing.frame}
         frames.append(listing.frame.assign(**constant, software=name))
-    rest = dict.fromkeys(column for frame in frames for column in frame if column not in keys)
+    # In the order of their first appearance. A frame that lacks one gets it empty.
+    other_columns = dict.fromkeys(column for frame in frames for column in frame if column not in keys)
     notes: dict[str, list[str]] = {}
     for name, listing in listings.items():
         for note in listing.notes:
             notes.setdefault(note, []).append(name)
     return replace(
         widest,
-        frame=pd.concat([frame.reindex(columns=[*keys, *rest]) for frame in frames], ignore_index=True),
+        frame=pd.concat([frame.reindex(columns=[*keys, *other_columns]) for frame in frames], ignore_index=True),
         keys=keys,
         units={name: unit for listing in listings.values() for name, unit in listing.units.items()},
         notes=[note if len(names) == len(listings) else f"{', '.join(names)}: {note}" for note, names in notes.items()],

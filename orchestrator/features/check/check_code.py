@@ -56,20 +56,20 @@ def answer(question: Question, code: Code, seconds: float) -> list[Finding]:
         began = time.monotonic()
         child.start()
         sender.close()
-        try:
+        try:  # until the child closes its end (EOFError), or its time is up
             while receiver.poll(max(0.0, began + seconds + GRACE_SECONDS - time.monotonic())):
                 findings.append(receiver.recv())
         except EOFError:
             child.join(GRACE_SECONDS)
         assert child.pid is not None, "it was started"
-        kill_group(child.pid)
+        kill_group(child.pid)  # the child, if it still runs, and what it left running
         child.join()
         stack.seek(0)
         if child.exitcode != 0:
-            took = time.monotonic() - began
-            ended = _unfinished(stack.read(), child.exitcode, code, seconds if took >= seconds else None)
+            is_late = time.monotonic() - began >= seconds
+            ended = _unfinished(stack.read(), child.exitcode, code, seconds if is_late else None)
             # A step that was imported (its first finding) may only be slow on a CPU, which fails no trial.
-            if findings and question.field == "step" and took >= seconds:
+            if findings and question.field == "step" and is_late:
                 ended = replace(ended, found=f"{ended.found} on this CPU", kind="cannot")
             findings.append(ended)
     return findings

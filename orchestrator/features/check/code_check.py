@@ -43,9 +43,9 @@ def questions(trials: Sequence[Trial]) -> list[Question]:
             text = getattr(trial.config, field)
             if text is not None and is_reference(text):
                 key = (field, text, *(getattr(trial.config, name) for name in conditions))
-                one = Question(field=field, config=trial.config, workloads=trial.workloads)
-                if asked.setdefault(key, one).config.context_length < one.config.context_length:
-                    asked[key] = one
+                before = asked.get(key)
+                if before is None or before.config.context_length < trial.config.context_length:
+                    asked[key] = Question(field=field, config=trial.config, workloads=trial.workloads)
     return list(asked.values())
 
 

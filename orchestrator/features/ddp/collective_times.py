@@ -75,6 +75,7 @@ class CollectiveStep(WatchedRank):
                 raise UnsupportedError(f"{dist.get_backend()} has no {self._kind}: {first}") from error
             raise
         ranks = torch.arange(1, self._ranks + 1, dtype=dtype, device=self._result.device)
+        # Without a sum, rank r contributes r + 1.
         per_rank = ranks.repeat_interleave(self._result.numel() // self._ranks)
         whole = torch.tensor(sum(summands), dtype=dtype, device=self._result.device)
         expected = {
@@ -83,7 +84,7 @@ class CollectiveStep(WatchedRank):
             "all_gather": per_rank,
             "all_to_all": per_rank,
             "broadcast": ranks[0],
-            "send_recv": ranks[self._rank - 1],
+            "send_recv": ranks[self._rank - 1],  # of the rank before; in rank 0, ranks[-1] of the last
         }[self._kind]
         if not bool((self._result == expected).all()):
             raise WrongResultError(f"{self._kind} on {dist.get_backend()} left a wrong result in rank {self._rank}")

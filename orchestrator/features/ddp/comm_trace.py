@@ -20,7 +20,7 @@ SETTLE_SECONDS = 0.01
 """Time, after a run, for gloo's threads to write the end of their last operations into the trace."""
 
 _NCCL: dict[str, Collective] = {kind.title().replace("_", ""): kind for kind in get_args(Collective)}
-"""Name of a collective within that of NCCL's kernel, `AllGather` -> the collective."""
+"""Name of a collective within that of NCCL's kernel, `AllGather` -> the collective. None begins another."""
 _KERNEL = re.compile(rf"nccl\w*_({'|'.join(_NCCL)})")
 _GLOO: dict[str, Collective] = {f"gloo:{kind.removesuffix('_recv')}": kind for kind in get_args(Collective)}
 """The same for gloo's operations. A message counts at its sender: send_recv is gloo:send."""
@@ -62,7 +62,7 @@ class Communication(Busy):
     kinds: Mapping[Collective, Busy] = field(default_factory=dict)
     """The parts of `busy` and `overlap` by kind of collective. gloo runs a reduce-scatter as an all-reduce."""
     kernels: tuple[CollectiveKernel, ...] = ()
-    """On a GPU: NCCL's kernels."""
+    """On a GPU: NCCL's kernels by stream, name and time, so kernels at one place in all ranks are one collective."""
     computed: tuple[Interval, ...] = ()
     """On a GPU: when its other kernels and its copies ran."""
 

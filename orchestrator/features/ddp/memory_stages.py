@@ -106,7 +106,7 @@ class MemoryWatch(StorageTracker):
     def _label(self, tensors: Iterable[Tensor], part: Part) -> None:
         """Note what the storages of these tensors are for, also of those that were made outside of the context."""
         for tensor in map(with_storage, tensors):
-            self.see(tensor, part)
+            self.see(tensor, None)  # if it is not known yet, `_allocated` notes it as "other"
             known = self.pieces.get(storage_key(tensor))
             if known and PARTS.index(part) < PARTS.index(known.part):
                 known.part = part

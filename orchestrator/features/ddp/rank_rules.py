@@ -42,14 +42,15 @@ def of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
 
 def _of_sharding(c: TrialConfig) -> Iterator[str]:
     formats = PRECISIONS[c.precision]
-    # `gather` casts float32 weights to what autocast computes in. The user's wrapper reads it as well.
-    can_gather = c.fully_shards or is_reference(c.ddp)
-    if c.gather == "bf16" and can_gather and formats.autocast != "bfloat16":
+    gathers = c.fully_shards or is_reference(c.ddp)  # the user's wrapper reads `gather` as well
+    # `gather` casts float32 weights to what autocast computes in.
+    if c.gather == "bf16" and gathers and formats.autocast != "bfloat16":
         # bf16_pure has nothing left to cast: its weights are bfloat16. fp32 would compute in fewer bits than it says.
         why = "computes in it" if formats.operand == "bfloat16" else "computes in another"
         yield f"gather bf16 is the type in which precision bf16 computes; precision {c.precision} {why}"
     if not c.fully_shards:
-        for field in ("reshard", "shards", *(() if can_gather else ("gather",))):
+        unused = ["reshard", "shards"] if is_reference(c.ddp) else ["reshard", "shards", "gather"]
+        for field in unused:
             if not c.is_default(field):
                 yield f"{field} has no effect with ddp {c.ddp}, which gathers no weights"
         return

@@ -106,7 +106,8 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
         config, bench.datasheet, series.warmup, series.measured, doubtful=doubtful, does_not_fit=pairs.does_not_fit
     )
     if config.varies:
-        drawn, of_step = batches(config), config.accumulate * config.world_size  # all ranks draw from one sequence
+        # The measured steps began at the first batch (`begin`), and all ranks draw from one sequence.
+        drawn, of_step = batches(config), config.accumulate * config.world_size
         taken = [tuple(islice(drawn, of_step)) for _ in series.measured]
         yield from token_rows(taken, [pair.synchronized.step for pair in series.measured])
     yield from _communication(steps)

@@ -38,12 +38,12 @@ class DoesNotFit:
 def local_step(step: TimedRank) -> Iteration | DoesNotFit:
     """Time one step without synchronization, unless it does not fit: then the rank has to be built again. All ranks
     must call it at the same time; with tp, after `try_local_step` has shown that the step fits."""
-    # With whole weights the step takes no more memory than one with synchronization. With tp its layers communicate, so
-    # ranks would wait for one that has given up: `try_local_step` has tried the step before.
     sharded = step.synchronizer
-    if isinstance(sharded, FullyShard) and step.config.tp == 1:
-        return _if_it_fits(sharded, lambda: step.step(synchronized=False))
-    return step.step(synchronized=False)
+    if not isinstance(sharded, FullyShard):  # whole weights: it takes no more memory than with synchronization
+        return step.step(synchronized=False)
+    if step.config.tp > 1:  # layers of tp would wait for a rank that gives up, so `try_local_step` has tried the step
+        return step.step(synchronized=False)
+    return _if_it_fits(sharded, lambda: step.step(synchronized=False))
 
 
 def try_local_step(step: TimedRank) -> DoesNotFit | None:

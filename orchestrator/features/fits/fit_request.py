@@ -114,8 +114,9 @@ class FitRequest:
         adapter = [f"adapter={first}"] if first != FULL else []
         asked = [*adapter, *self._model(), f"context_length={self.context_meant()}", "device=cuda", "batch_size=1"]
         asked += [f"lengths={self.lengths}"] if self.lengths else []
-        if taken := ({text.partition("=")[0] for text in asked} | {"adapter"} | _RANKS) & chosen:
-            raise RequestError(f"--set {min(taken)}: fits chooses it; MODEL, --context, --method and --gpus say how")
+        chosen_here = {text.partition("=")[0] for text in asked} | {"adapter"} | _RANKS
+        if twice := chosen_here & chosen:
+            raise RequestError(f"--set {min(twice)}: fits chooses it; MODEL, --context, --method and --gpus say how")
         trial = self._trial_of([*asked, *usual, *self.settings])
         if trial.config.is_hugging_face and trial.config.num_layers is None:
             name = str(trial.config.model_code).removeprefix(HUGGING_FACE)
@@ -179,7 +180,7 @@ class FitRequest:
         differing = [
             f"{name}={getattr(config, name)}"
             for name in (*COMBINATION_FIELDS, "mode")
-            if name not in written_elsewhere and {getattr(one, name) for one in packaged} != {getattr(config, name)}
+            if name not in written_elsewhere and any(getattr(one, name) != getattr(config, name) for one in packaged)
         ]
         settings = [*self._model(), *differing, *tried, *of_method, *of_user]
         words = ["lmsweep", "plan", _RANKS_SWEEP, *(word for one in settings for word in ("--set", one))]
@@ -188,7 +189,8 @@ class FitRequest:
         words += [word for package in self.trusted for word in ("--trust", package)]
         for option, value in (("--trainer", self.trainer), ("--code", self.code)):
             words += [option, value] if value else []
-        return shlex.join(words + ["--store", self.store] * (self.store != "results"))
+        words += ["--store", self.store] if self.store != "results" else []
+        return shlex.join(words)
 
     def gpus_meant(self) -> list[AskedGpu]:
         """Return the GPUs that the names mean, each once; a name with several memory sizes means all. Raises

@@ -80,6 +80,7 @@ def find_fits(request: FitRequest) -> list[Fit]:
     candidates = _candidates(trial.config, request)
     rates = DeviceRates(Store(request.store))
     answered = zip(candidates, _answers(candidates, devices, trial.code), strict=True)
+    # The ways of a method are side by side in `_candidates`.
     by_method = [[*ways] for _, ways in groupby(answered, key=lambda pair: (pair[0].gpus, pair[0].method))]
     found = []
     for place, device in enumerate(devices):
@@ -164,10 +165,9 @@ def _fit_without_speed(
     """Return whether a candidate fits on a device. largest: the answer's largest batch there."""
     config, datasheet = candidate.config, device.datasheet
     not_on_device = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
-    # The largest batch of compiled ranks is not predicted; `lmsweep plan` bounds their memory.
-    can_be_planned = (
-        config.compiles and candidate.gpus > 1 and not not_on_device and not why_not(config, candidate.workload)
-    )
+    can_run = not not_on_device and not why_not(config, candidate.workload)
+    # Then `answer.reason` says that the largest batch of compiled ranks is not predicted; `lmsweep plan` bounds it.
+    can_be_planned = answer.reason and config.compiles and candidate.gpus > 1 and can_run
     return Fit(
         device_name=device.name,
         gpus=candidate.gpus,
@@ -180,7 +180,7 @@ def _fit_without_speed(
         budget_bytes=budget_of(device),
         lasting_bytes=largest.lasting if largest else None,
         reason=not_on_device or answer.why_not,
-        plan=request.plan(config, device) if answer.reason and can_be_planned else None,
+        plan=request.plan(config, device) if can_be_planned else None,
     )
 
 
@@ -220,7 +220,7 @@ def _spent(tokens: float | None, hourly: float | None, step_tokens: float, step:
     """Return hours and dollars of so many tokens, in steps of `step_tokens`."""
     if not tokens:
         return {}
-    middle, least, most = (tokens / (step_tokens / seconds) / 3600 for seconds in step)
+    middle, least, most = (tokens / (step_tokens / seconds) / 3600 for seconds in (step.seconds, step.low, step.high))
     found: dict[str, Any] = {"hours": middle, "hours_between": (least, most)}
     if hourly:
         found |= {"dollars": middle * hourly, "dollars_between": (least * hourly, most * hourly)}

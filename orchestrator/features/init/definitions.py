@@ -154,15 +154,20 @@ def classes_of(trees: dict[Path, ast.Module], code: Code) -> list[Class]:
     for node, _ in nodes:
         direct.setdefault(node.name, set()).update(last_name(base) for base in node.bases)
 
-    def all_bases(name: str, seen: frozenset[str]) -> frozenset[str]:
-        more = direct.get(name, set()) - seen
-        return seen.union(more, *(all_bases(base, seen | more) for base in more))
+    def all_bases(name: str) -> frozenset[str]:
+        bases: set[str] = set()
+        waiting = [name]
+        while waiting:
+            new = direct.get(waiting.pop(), set()) - bases
+            bases |= new
+            waiting += new
+        return frozenset(bases)
 
     return [
         Class(
             node=node,
             file=file,
-            bases=all_bases(node.name, frozenset()),
+            bases=all_bases(node.name),
             methods={one.name: one for one in node.body if isinstance(one, ast.FunctionDef)},
             code=code,
         )

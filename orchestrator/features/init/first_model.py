@@ -90,7 +90,7 @@ class _Way:
     @property
     def is_held(self) -> bool:
         """Whether a sweep file can hold the values of the unknown parameters."""
-        # The outermost type: list of `list[int]`, int of `int | None`.
+        # The outermost type: list of `list[int]`, int of `int | None`; of `np.ndarray` it is np, which is not plain.
         types = {re.split(r"[\[|. ]", one.annotation)[0] for one in self.taken if one.name in self.unknown}
         return types <= {*PLAIN} and not {*self.unknown} & {*OBJECTS}
 
@@ -109,7 +109,8 @@ def first_model(discovery: Discovery, *, size: str, context: int, shallow: bool)
             is_users=False,
         )
     by_likelihood = sorted(found, key=lambda one: not one.is_likely)  # a part only where nothing looks like a whole
-    chosen = next((way for way in ways if way.is_likely and not way.unknown), by_likelihood[0])
+    complete = [way for way in ways if way.is_likely and not way.unknown]
+    chosen = complete[0] if complete else by_likelihood[0]  # the latter may be left out, lack values or be a part
     measured = chosen if isinstance(chosen, _Way) and not chosen.unknown else None
     not_chosen = tuple(_advice_on(one, measured) for one in by_likelihood if one is not chosen)
     if isinstance(chosen, LeftOut) or (chosen.unknown and not chosen.is_held):
@@ -143,7 +144,8 @@ def as_call(reference: str, args: dict[str, object]) -> str:
 
 def as_yaml(value: object) -> str:
     """Return the value as YAML on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=inf).partition("\n")[0]
+    dumped: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=inf)
+    return dumped.partition("\n")[0]  # after a scalar comes a line `...`
 
 
 def _advice_on(one: _Way | LeftOut, measured: _Way | None) -> str:
@@ -168,7 +170,8 @@ def _advice_on(one: _Way | LeftOut, measured: _Way | None) -> str:
 
 def _to_write(one: _Way | LeftOut, not_chosen: tuple[str, ...]) -> FirstModel:
     """Return a function that the user completes; until then, reading the sweep file says what to write."""
-    words, named = _advice_on(one, None), one if isinstance(one, LeftOut) else one.model
+    words = _advice_on(one, None)
+    named = one if isinstance(one, LeftOut) else one.model
     text = "\n".join(
         [
             '"""Builds the model that lmsweep measures. Its forward takes tokens and returns logits."""',
@@ -179,7 +182,7 @@ def _to_write(one: _Way | LeftOut, not_chosen: tuple[str, ...]) -> FirstModel:
             "",
         ]
     )
-    name = named.reference.rpartition(":")[2].partition(".")[0]
+    name = named.reference.rpartition(":")[2].partition(".")[0]  # Net of mine.model:Net.small
     return FirstModel(
         line=f'model: {{name: {as_yaml(name)}, call: "{BUILD}"}}',
         notes=(f"# {named.place}. Write build in {ADAPTER}, which says what it needs, or another model here.",),
@@ -221,7 +224,10 @@ def _way_with(settings: Settings | None, model: Candidate, size: str, context: i
     ours_of = {one.name: _ours(one, taken) or "" for one in taken}
     vocabulary = next((one.number for one in taken if ours_of[one.name] == "vocab_size" and one.number), VOCABULARY)
     sizes: dict[str, Any] = {**asdict(SIZES[size]), "vocab_size": vocabulary, "context_length": context}
-    passed = {name for name, ours in ours_of.items() if (ours in PASSED_BY_ADAPTER if settings else name in PASSED)}
+    if settings:  # the adapter passes its two on by the user's names
+        passed = {name for name, ours in ours_of.items() if ours in PASSED_BY_ADAPTER}
+    else:  # lmsweep calls the class itself, by the names that it knows
+        passed = {*ours_of} & {*PASSED}
     args: dict[str, object] = {}
     dimensions: dict[str, int] = {}
     replaced, unknown = [], []
@@ -238,11 +244,12 @@ def _way_with(settings: Settings | None, model: Candidate, size: str, context: i
                 unknown.append(name)
             continue
         replacement = _replacement(one, ours, sizes, shallow=shallow)
-        number = replacement or one.number
-        if name not in passed and replacement:
+        if name in passed:
+            number = replacement or one.number
+            if number and ours in PLAIN_DIMENSIONS:
+                dimensions[name] = number
+        elif replacement:
             args[name] = replacement
-        if name in passed and ours in PLAIN_DIMENSIONS and number:
-            dimensions[name] = number
         if replacement and replacement != one.number:
             replaced.append(f"{name} {replacement}, not your {one.default or 'own'}")
     return _Way(
@@ -253,13 +260,12 @@ def _way_with(settings: Settings | None, model: Candidate, size: str, context: i
 
 def _replacement(one: Parameter, ours: str, sizes: Mapping[str, Any], *, shallow: bool) -> int | None:
     """Return what a first look has in place of a default that is too small, too deep or not a number; None keeps it."""
-    number = one.number or 0
-    # The batches have tokens up to this vocabulary, and sequences up to this length.
-    if ours == "vocab_size" or (ours == "context_length" and number < sizes[ours]):
-        return int(sizes[ours])
-    # A depth that is not written as a number (0 here) may be any.
-    is_deep = ours == "num_layers" and shallow and not 0 < number <= MOST_LAYERS
-    return int(sizes[ours]) if is_deep else None
+    # The batches have tokens up to this vocabulary (the default itself if it is a number), sequences up to this length.
+    is_vocabulary = ours == "vocab_size"
+    is_short = ours == "context_length" and (one.number or 0) < sizes[ours]
+    # A depth that is not written as a number may be any.
+    is_deep = ours == "num_layers" and shallow and (not one.number or one.number > MOST_LAYERS)
+    return int(sizes[ours]) if is_vocabulary or is_short or is_deep else None
 
 
 def _ours(parameter: Parameter, among: Iterable[Parameter]) -> str | None:
@@ -278,8 +284,9 @@ def _adapter_file(settings: Settings | None) -> str:
 
 def _adapter(candidate: Candidate, settings: Settings) -> str:
     """Return the text of the file with `build`, which builds the model from its settings."""
-    # lmsweep's name -> the user's. Of two parameters with one meaning, the first is given (reversed: it is set last).
-    theirs = {_ours(one, settings.parameters): one.name for one in reversed(settings.parameters)}
+    theirs: dict[str | None, str] = {}  # lmsweep's name -> the user's; of two with one meaning, the first
+    for one in settings.parameters:
+        theirs.setdefault(_ours(one, settings.parameters), one.name)
     taken = [name for name in PASSED_BY_ADAPTER if name in theirs]
     given = ", ".join([*(f"{theirs[name]}={name}" for name in taken), "**changes"])
     imports: dict[str, list[str]] = {}

@@ -50,12 +50,14 @@ def first_sweep(name: str, discovery: Discovery, *, device: str, gpus: int, code
     ]
     on_two = _ddp_grid(discovery, model, device, not_measured)
     has_two = device != "cuda" or gpus >= 2
-    if not on_one and not (on_two and has_two):
+    runs_here = [*on_one, *(on_two if has_two else [])]
+    if not runs_here:
         of_two = [*discovery.of("ddp"), *filter(_is_sharded, discovery.of("optimizer"))] if on_two else []
         advice = "it takes two GPUs: run lmsweep init where there are two"
         not_measured += [f"{one.reference} ({one.place}): {advice}" for one in of_two]
         return FirstSweep(text="", model=model, not_measured=tuple(not_measured))
     if on_two and not has_two:
+        # A grid begins with an empty line. `  - workloads:` becomes `  # - workloads:`.
         on_two = ["", "  # This machine has one GPU; with two:", *(f"  # {line[2:]}" for line in on_two[1:])]
     grids = [*on_one, *on_two]
     lines = [
@@ -183,7 +185,7 @@ def _is_sharded(one: Candidate) -> bool:
 
 
 def _wrapper(one: Candidate) -> str:
-    required = {p.name: USUAL_VALUES[p.name] for p in one.parameters if p.required}
+    required = {p.name: USUAL_VALUES[p.name] for p in one.parameters if p.required}  # _measured leaves others out
     return as_call(one.reference, required) if required else _quoted(one.reference)
 
 

@@ -52,6 +52,7 @@ def ways_to_build(model: Class, classes: list[Class]) -> tuple[Settings, ...]:
 
 def _is_object(parameter: Parameter) -> bool:
     """Whether it requires an instance of a class, whose name begins with a capital letter."""
+    # Module of `nn.Module | None`, list of `list[Config]`, Optional of `Optional[Config]`.
     kind = re.split(r"[\[|, ]", parameter.annotation.strip("'\""))[0].rpartition(".")[2]
     return parameter.required and kind[:1].isupper() and kind not in _TYPING
 
@@ -109,14 +110,14 @@ class _Owner(NamedTuple):
     owner: Class
     before: str
     after: str
-    """Around the call of a method, so that the model results: `Net(Config.small())`, `Builder.small().build()`."""
+    """What turns a method's result into the model: `Net(` and `)` around settings, `.build()` after a builder."""
     named: tuple[Class, ...]
-    """The classes that this names."""
+    """The classes in the resulting expression."""
 
 
 def _of_functions(model: Class, settings_class: Class | None, builders: list[Class]) -> Iterator[Settings]:
-    """Yield the ways by classmethods and staticmethods that return the model or its settings, and whose required
-    parameters are plain values.
+    """Yield the ways by classmethods and staticmethods whose required parameters are plain values. Their bodies:
+    `return Net.small({given})`, `return Net(Config.small({given}))` and `return Builder.small({given}).build()`.
     """
     owners = [_Owner(model, before="", after="", named=(model,))]
     if settings_class:
@@ -136,7 +137,8 @@ def _of_functions(model: Class, settings_class: Class | None, builders: list[Cla
 
 
 def _of_default(model: Class) -> Settings | None:
-    """Return settings for the attributes of the model's default configuration; those that are None are required."""
+    """Return settings for the attributes of the model's default configuration; those that are None are required. For
+    minGPT: config = GPT.get_default_config(); vars(config).update(model_type=None, {given}); return GPT(config)."""
     name = next((one for one in model.methods if one in ("get_default_config", "default_config")), None)
     if name is None:
         return None

@@ -80,7 +80,7 @@ def _sums(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
         return sum_of(_heads(extent, size), extent.random(16, size // 64 // 16, 64, dtype=dtype))
 
     def transposed() -> Call:
-        rows = 2 ** (size.bit_length() // 2)
+        rows = 2 ** (size.bit_length() // 2)  # sizes are powers of two, which it divides
         return sum_of(extent.random(size // rows, rows).t(), extent.random(rows, size // rows))
 
     for name, make in (("add", plain), ("add_strided", strided), ("add_transposed", transposed)):
@@ -187,7 +187,7 @@ def _embedding(extent: Extent, size: int) -> Iterator[Case]:
 
     shape = ((vocabulary, ROW), (rows,))
     yield _case(extent, "embedding", size, 2 * item * rows * ROW, embedding, shapes=shape)
-    moved = item * ROW * (2 * rows + vocabulary)
+    moved = item * ROW * (2 * rows + vocabulary)  # it reads gradients, adds them to rows, and first clears all rows
     yield _case(extent, "embedding_dense_backward", size, moved, embedding_backward, shapes=shape)
     if size >= VOCABULARY:
         logits = (size // VOCABULARY, VOCABULARY)
@@ -198,7 +198,8 @@ def _embedding(extent: Extent, size: int) -> Iterator[Case]:
 
 
 def _routing(extent: Extent, size: int) -> Iterator[Case]:
-    """What a mixture of experts does with its tokens: choose by scores, sort by expert, sum over a token's experts."""
+    """What a mixture of experts does with its tokens: choose by scores, sort by expert, sum over a token's experts. The
+    token of a row is random; each has TOP_K rows."""
     rows, item = size // ROW, extent.dtype.itemsize
     tokens, scores = rows // TOP_K, size // EXPERTS
 
@@ -224,12 +225,15 @@ def _routing(extent: Extent, size: int) -> Iterator[Case]:
         return partial(torch.sort, torch.randint(EXPERTS, (rows,), device=extent.device))
 
     # Besides elements, operators read places and write orders, as integers of 8 bytes.
-    moved, shapes = item * rows * ROW, ((tokens, ROW), (rows,), (rows, ROW))
-    yield _case(extent, "index_put_", size, 3 * moved, put, shapes=shapes)
+    values, places_read = item * rows * ROW, 8 * rows
+    target = values / TOP_K
+    shapes = ((tokens, ROW), (rows,), (rows, ROW))
+    # index_put_ reads and writes a row of the target for each value; the others only once, into a copy.
+    yield _case(extent, "index_put_", size, 3 * values, put, shapes=shapes)
     for name, make in (("index_add", add), ("scatter_add", scatter)):
-        yield _case(extent, name, size, moved * (1 + 2 / TOP_K) + 8 * rows, make, shapes=shapes)
-    yield _case(extent, "gather", size, 2 * moved + 8 * rows, gather, shapes=shapes[:2])
-    yield _case(extent, "sort", rows, 24 * rows, order, dtype="int64")
+        yield _case(extent, name, size, values + 2 * target + places_read, make, shapes=shapes)
+    yield _case(extent, "gather", size, 2 * values + places_read, gather, shapes=shapes[:2])
+    yield _case(extent, "sort", rows, 3 * 8 * rows, order, dtype="int64")  # it writes the numbers and their order
     best = _call(extent, lambda x: x.topk(TOP_K), (scores, EXPERTS))
     moved = scores * (item * (EXPERTS + TOP_K) + 8 * TOP_K)
     yield _case(extent, "topk", size, moved, best, shapes=((scores, EXPERTS),))

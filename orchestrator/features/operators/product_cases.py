@@ -81,7 +81,8 @@ def _grouped(extent: Extent) -> Iterator[Case]:
 
 
 def _of_experts(extent: Extent, groups: int, rows: int, outputs: int, inputs: int, layout: str) -> Case:
-    """A grouped product, with an uneven load of experts as EXPECTED."""
+    """A grouped product, with an uneven load of experts as EXPECTED. Weights are (groups, outputs, inputs)."""
+    # The shapes of the operands that the product sees, after `make` has transposed one.
     one, other = {
         "forward": ((rows, inputs), (groups, inputs, outputs)),
         "input_gradient": ((rows, outputs), (groups, outputs, inputs)),
@@ -96,6 +97,7 @@ def _of_experts(extent: Extent, groups: int, rows: int, outputs: int, inputs: in
         else:
             x, y = extent.random(rows, outputs).t(), extent.random(rows, inputs)
         loads = torch.tensor([EXPECTED[i % len(EXPECTED)] for i in range(groups)], device=extent.device)
+        # The row at which each expert's rows end.
         ends = (loads.cumsum(0) * rows / loads.sum()).round().int()
         return lambda: GROUPED_MM(x, y, ends)
 
@@ -127,7 +129,7 @@ def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str)
 def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[Case]:
     """Yield a layer's product of forward in each form, and one of backward. All have the same layout of operands. The
     gradients of inputs and of weights differ in their sizes only, so numbers of tokens have them by turns."""
-    is_of_weights = tokens.bit_length() % 2
+    is_of_weights = tokens.bit_length() % 2  # tokens are powers of two: every second one
     backward = (outputs, inputs, tokens) if is_of_weights else (tokens, inputs, outputs)
     for form, (recipe, as_backward) in FLOAT8.items():
         m, n, k = backward if as_backward else (tokens, outputs, inputs)

@@ -62,7 +62,8 @@ def plan(
         return
     from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
 
-    planned = make_planned(what, where, how, prices=(prices := parse_prices(price)))
+    prices = parse_prices(price)
+    planned = make_planned(what, where, how, prices=prices)
     estimate, steps = estimate_planned(planned, prices, trainer)
     if format == "json":
         from lmsweep.orchestrator.features.plan.plan_output import plan_output
@@ -117,6 +118,7 @@ def _frontier(plan: "Plan", dimension: "Dimension") -> "list[Frontier]":
         config, available = planned.trial.config, budget(planned.trial.config, planned.environment)
         if available and config.builds_a_model and config.step is None:
             smallest = with_value(memory_config(config), dimension_of(config, dimension), 1)
+            # `memory_config` drops the names, which the answer shows.
             asked = replace(smallest, model=config.model, precision=config.precision)
             places.setdefault(asked, (planned.environment.device_name, available))
     if not places:

@@ -78,15 +78,15 @@ def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
     if chosen.empty:
         present = ", ".join(sorted(dtypes["subject"].unique())) or "none"
         raise RequestError(f"the store has no tensor dtypes of {subject!r}; it has those of: {present}")
-    emulated = chosen["rules"] != chosen["device"]
-    names = chosen["precision"] + ", " + chosen["rules"] + emulated.map({True: " (emulated)", False: ""})
+    emulated = (chosen["rules"] != chosen["device"]).map({True: " (emulated)", False: ""})
+    chosen = chosen.assign(column=chosen["precision"] + ", " + chosen["rules"] + emulated)
+    dtypes_of = chosen.groupby(["kind", "name", "column"], sort=False)["dtype"]
+    wide = dtypes_of.agg(lambda types: ", ".join(dict.fromkeys(types))).unstack(fill_value="-")
+    # `unstack` sorts: here tensors are as the step creates them, columns as `Precision`.
+    tensors = pd.MultiIndex.from_frame(chosen[["kind", "name"]].drop_duplicates())
     place = chosen["precision"].map(get_args(Precision).index)
-    columns = chosen.assign(column=names, place=place).sort_values(["place", "rules"])["column"].unique()
-    tensors = [chosen["kind"], chosen["name"]]
-    words = chosen["dtype"].groupby([*tensors, names], sort=False).agg(lambda types: ", ".join(dict.fromkeys(types)))
-    order = pd.MultiIndex.from_arrays(tensors).drop_duplicates()
-    wide = words.unstack(fill_value="-").reindex(index=order, columns=columns)
-    return wide.rename_axis(columns=None).reset_index()
+    columns = chosen.assign(place=place).sort_values(["place", "rules"])["column"].unique()
+    return wide.reindex(index=tensors, columns=columns).rename_axis(columns=None).reset_index()
 
 
 def _of(frame: pd.DataFrame, phase: str) -> pd.DataFrame:

@@ -50,6 +50,7 @@ def summaries_of(frame: pd.DataFrame) -> list[Summary]:
     names = firsts[differing].apply(_name, axis=1) if differing else firsts["model"].map(label)
     # Trials may differ only in fields that `varying_keys` leaves out.
     names = names.where(~names.duplicated(keep=False), names + " " + firsts["trial_id"].str[:8])
+    # Names and groups are both in the order of first appearance.
     return [_summary(rows, name) for name, (_, rows) in zip(names, groups, strict=True)]
 
 

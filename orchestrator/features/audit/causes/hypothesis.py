@@ -15,7 +15,7 @@ class Hypothesis(NamedTuple):
     most: float
     """The factor, claimed over expected, is between these; its logarithm is uniformly distributed."""
     words: str
-    """{0} is the factor, {1} its inverse: how many times longer a step takes, or which share of it counts."""
+    """{0} is the factor, {1} its inverse: 1.5 if a step takes 1.5 times as long, 0.7 if it takes 0.7 of the time."""
 
     @property
     def is_exact(self) -> bool:

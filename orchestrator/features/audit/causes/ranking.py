@@ -124,8 +124,8 @@ def _fit(case: Case, one: Hypothesis, count: float) -> Fit:
     parabola over the logarithm g of the factor: -(x - g m)' C⁻¹ (x - g m) / 2. Over a range of g, the density is
     integrated.
     """
-    names = [*case.observed]
-    offsets = [case.observed[name] - (math.log(count) if name in COUNTED else 0.0) - case.shift for name in names]
+    names = [*case.log_ratios]
+    offsets = [case.log_ratios[name] - (math.log(count) if name in COUNTED else 0.0) - case.shift for name in names]
     moved = [1.0 if name in one.moves else 0.0 for name in names]
     precisions = [1 / ROUNDING[name] ** 2 for name in names]
     common = case.deviation**2 / (1 + case.deviation**2 * sum(precisions))
@@ -174,7 +174,7 @@ def _explained(case: Case, cause: Cause, share: float, best: Hypothesis) -> Expl
     if others:
         against, seen = others[0], case.rates[name] / case.rates[others[0]]
     else:
-        against, seen = "the prediction", math.exp(case.observed[name])
+        against, seen = "the prediction", math.exp(case.log_ratios[name])
     evidence = f"{words}; it moves {' and '.join(best.moves)} by {factor:.2f}, and {name} is {seen:.2f} times {against}"
     return Explanation(
         cause=cause.name, share=share, factor=factor, moves=best.moves, evidence=evidence, look=cause.look

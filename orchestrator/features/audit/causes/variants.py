@@ -36,7 +36,8 @@ def ratio(run: Run, change: Callable[[Operators], Operators], rates: Rates | Non
     """Return the seconds of the changed step over those of this one."""
     changed = predicted_step(change(run.operators), run.config, rates or run.rates)
     time, base = with_communication(changed), with_communication(run.step)
-    return time.at(run.step.others.factor) / base.at(run.step.others.factor)
+    factor = run.step.others.factor  # as in other trainers; the same for both, so that only the operators differ
+    return time.at(factor) / base.at(factor)
 
 
 def offloaded_seconds(run: Run) -> tuple[float, float]:
@@ -44,11 +45,12 @@ def offloaded_seconds(run: Run) -> tuple[float, float]:
     optimizer's state and updates the weights."""
     config, device = run.config, run.rates.hardware.device
     updates = [one for one in run.operators if one.phase == "optimizer"]
-    weights = sum(prod(shape) for one in updates for shape in one.shapes[:1])  # the first operand is the weight
+    elements = sum(prod(shape) for one in updates for shape in one.shapes[:1])  # the first operand is the weight
     saved = WHOLE_SAVED * config.batch_size * config.context_length * config.d_model * (config.num_layers or 1)
-    # A gradient and a weight cross the link, one of them in 4 bytes, one in 2.
-    update = weights * 6 / host_link(device) + run.rates.hardware.host_seconds("lmsweep::update_on_host", 4 * weights)
-    return 2 * saved / host_link(device), update  # what is saved goes there and back
+    # A gradient crosses the link, then a weight: one of them in 4 bytes, one in 2. The host updates float32 weights.
+    crossing = elements * (4 + 2) / host_link(device)
+    updating = run.rates.hardware.host_seconds("lmsweep::update_on_host", 4 * elements)
+    return 2 * saved / host_link(device), crossing + updating  # what is saved goes there and back
 
 
 def launch_bound_factor(run: Run) -> float:
@@ -60,7 +62,7 @@ def on_other_device(run: Run, device: Device) -> float:
     """Return the seconds on another GPU over those on this one; the geometric mean of the ratios of peaks and of
     bandwidths if its links are unknown."""
     ranks, rates = run.config.world_size, rates_of(device)
-    if ranks == 1 or rates.connects(min(USUAL_GPUS, ranks)):
+    if ranks == 1 or rates.connects(min(USUAL_GPUS, ranks)):  # only the links within a node belong to a GPU
         return ratio(run, lambda operators: operators, rates)
     here = run.rates.hardware.device
     by_peak = (here.bf16 or here.fp16) / (device.bf16 or device.fp16)

@@ -22,9 +22,9 @@ ATTENTION_WORDS = {
 PASSES = {"full": 3.0, "lora": 2.0, "dora": 2.0, "qlora": 2.0, "frozen": 2.0}
 """Method -> passes of the weights' products in a step: forward, gradients of inputs and, if all weights are trained,
 gradients of weights."""
-BYTES_OF_UPDATE = 12
-"""Bytes that AdamW's update of a weight moves at least, all in 16 bits: it reads the gradient, the weight and two
-states, and writes all but the gradient. Half of it counts in the bound, because states in 8 bits need less."""
+LEAST_BYTES_OF_UPDATE = 6
+"""Bytes that an update of a weight moves at least, in 16 bits: it reads the gradient and the weight and writes the
+weight. AdamW moves more, by its states."""
 
 
 class Convention(NamedTuple):
@@ -87,7 +87,7 @@ def conventions(claim: Claim) -> list[Convention]:
         words = "as if all weights were trained: 6 FLOPs a parameter, attention over all positions"
         counts.append(Convention("as full", words, 3 * (linear + attention)))
     distinct: dict[int, Convention] = {}
-    for one in counts:  # of conventions with the same count, the first
+    for one in counts:  # of conventions with the same count the first, under whose name the claim's may be
         distinct.setdefault(round(one.flops), one)
     return sorted(distinct.values(), key=lambda one: one.name != claim.counts_by)
 
@@ -97,6 +97,7 @@ def least_seconds(claim: Claim) -> float:
     move at the bandwidth, whichever takes longer."""
     device, model = claim.device, claim.shape
     passes = PASSES[claim.method or "full"]
+    # The least: earlier positions alone, and a backward of twice forward, which computes no scores again.
     share = share_of_scores("hardware", causal=1)
     attention_flops = model.windowed_flops(claim.context or 0) * share * (1 + BACKWARD_OF_ATTENTION["model"])
     precision = precision_of(claim)
@@ -112,13 +113,15 @@ def _least_bytes(claim: Claim) -> float:
     if not claim.step_tokens or claim.shape.size is None or claim.shape.size.num_experts:
         return 0.0
     tokens = claim.step_tokens / claim.count
-    here = claim.shape.parameters / ((claim.tp or 1) * (claim.pp or 1))
+    # With FSDP, too: it gathers the weights of all data-parallel ranks.
+    weights_read = claim.shape.parameters / ((claim.tp or 1) * (claim.pp or 1))
     precision = precision_of(claim)
     bits = 4.0 if claim.method == "qlora" else 32.0 if precision in ("fp32", "tf32") else 16.0
     if precision.startswith("fp8"):  # products read copies of half the width
         bits /= 2
-    read = 2 * bits / 8 * here * claim.micro_batches  # in forward and in backward
-    updated = BYTES_OF_UPDATE / 2 * claim.shape.parameters / claim.count if claim.method in (None, "full") else 0.0
+    read = 2 * bits / 8 * weights_read * claim.micro_batches  # in forward and in backward
+    # At best, each GPU updates only its shard.
+    updated = LEAST_BYTES_OF_UPDATE * claim.shape.parameters / claim.count if claim.method in (None, "full") else 0.0
     return (read + updated) / tokens
 
 

@@ -59,7 +59,7 @@ class Model:
         if self.size is None:
             return 2.0 * self.parameters
         terms = {**self.size.terms, "vocab_size": self.vocab_size, "batch_size": 1}
-        return float(forward_flops(**terms, context_length=1)) - self.attention_flops(1)
+        return float(forward_flops(**terms, context_length=1)) - self.attention_flops(1)  # attention is in it
 
     def attention_flops(self, context: int) -> float:
         """Return the FLOPs of a token's forward pass in attention, over all positions of the context."""
@@ -71,8 +71,9 @@ class Model:
         if not self.window or not self.size or self.window >= context:
             return self.attention_flops(context)
         share = self.windowed_layers / self.size.num_layers
-        seen = 2 * self.window - self.window**2 / context  # twice the mean: the first positions see less than a window
-        return self.attention_flops(context) * (1 - share) + self.attention_flops(1) * seen * share
+        # Position i of n sees min(i, window) positions: in the mean about window - window**2 / (2 * n).
+        seen_twice = 2 * self.window - self.window**2 / context
+        return self.attention_flops(context) * (1 - share) + self.attention_flops(1) * seen_twice * share
 
     def gate_flops(self) -> float:
         """Return the FLOPs of a token's forward pass in the gates of its experts."""
@@ -142,10 +143,10 @@ def model_meant(text: str, option: str = "--model") -> Model:
 def plain(text: str) -> str:
     """Return a name as in the tables: `meta-llama/Llama-3.1-8B-Instruct` is `llama-3.1-8b`."""
     name = text.removeprefix("hf:").removesuffix("/lit_model.pth").rpartition("/")[2].strip().lower()
-    name = re.sub(r"[\s_]+", "-", re.sub(r"^meta-", "", name))
+    name = re.sub(r"[\s_]+", "-", name.removeprefix("meta-"))
     name = _SUFFIXES.sub("", name)
-    name = re.sub(r"^(llama|qwen|mistral|gemma)-?(\d)", r"\1-\2", name)
-    return re.sub(r"^qwen-(2\.5|2|3)-", r"qwen\1-", name)
+    name = re.sub(r"^(llama|qwen|mistral|gemma)-?(\d)", r"\1-\2", name)  # llama3.1-8b: llama-3.1-8b
+    return re.sub(r"^qwen-(2\.5|2|3)-", r"qwen\1-", name)  # qwen-3-8b: qwen3-8b, as it is called
 
 
 class NamedSizes(NamedTuple):

@@ -63,9 +63,8 @@ class Processes:
 
     def error(self, variation: Variation) -> Error:
         """Return the error of `centre`."""
-        number, squares = np.array([[float(len(self.logs))]]), np.array([[self.squares]])
-        known = np.array([variation.scale]), np.array([variation.freedom])
-        error, freedom = error_of_sides(Repeats(number, squares, np.array([[self.within]])), *known)
+        one_side = Repeats(np.array([[float(len(self.logs))]]), np.array([[self.squares]]), np.array([[self.within]]))
+        error, freedom = error_of_sides(one_side, np.array([variation.scale]), np.array([variation.freedom]))
         return Error(float(error[0]), float(freedom[0]))
 
 
@@ -124,9 +123,9 @@ class Cell:
             return None
         value, processes = self.values[name], self.values[name].processes
         cost = aim.goal.cost(value.median, self.config, hourly)
-        # The cost is the value times a factor. Its logarithm is added to that of each process.
-        scale = log(max(cost, SMALLEST_VALUE)) - log(max(value.median, SMALLEST_VALUE))
-        return Value(cost, value.error, replace(processes, logs=tuple(one + scale for one in processes.logs)))
+        # The cost is the value times a factor, whose logarithm shifts those of the processes.
+        shift = log(max(cost, SMALLEST_VALUE)) - log(max(value.median, SMALLEST_VALUE))
+        return Value(cost, value.error, replace(processes, logs=tuple(one + shift for one in processes.logs)))
 
     def dollars(self, aim: Aim, name: str = WALL_TIME) -> float | None:
         """Return the dollars per million tokens; for DEVICE_TIME as if the device never waited."""
@@ -143,7 +142,8 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
     """
     steps = frame[frame["workload"].isin(["timing", "energy", "memory"])].dropna(subset=_CELL)
     steps = steps.rename(columns={KIND: "kind"}).sort_values("started_at", kind="stable", ignore_index=True)
-    places = sorted(steps.groupby(_CELL).indices.values(), key=lambda of_cell: of_cell[0])  # of the rows of each cell
+    # The places of each cell's rows, by time: the first orders the cells, the last is the newest.
+    places = sorted(steps.groupby(_CELL).indices.values(), key=lambda of_cell: of_cell[0])
     newest = steps.iloc[[of_cell[-1] for of_cell in places]].to_dict("records")
     rows = [*steps[[*_COLUMNS, *VARIATION]].itertuples(index=False)]
     return [_cell([rows[place] for place in of_cell], last) for of_cell, last in zip(places, newest, strict=True)]
@@ -187,8 +187,9 @@ def _cell(rows: list[Any], newest: StoredRow) -> Cell:
 def _processes(row: Any, variation: Variation) -> Processes:
     """Return what the processes of a pooled row measured. variation: between processes, as far as known.
 
-    If only one process measured, `within` is its error by its samples. The row's interval contains this error and the
-    variation between processes, which is subtracted. Without an interval, half the range of the samples is the error.
+    If only one process measured, `within` is its error by its samples. In the row's interval the square of the half
+    width is that of this error plus that of the variation between processes. Without an interval, half the range of the
+    samples is the error.
     """
     medians, within = [row.median], 0.0
     if row.processes > 1:
@@ -196,8 +197,9 @@ def _processes(row: Any, variation: Variation) -> Processes:
         samples = np.split(np.asarray(row.samples, dtype=np.float64), starts)
         medians = [float(np.median(of_process)) for of_process in samples]
     elif row.low > 0:
-        half, between = log(row.high / row.low) / 2, float(reach(np.array(variation.freedom))) * variation.scale
-        within = sqrt(max(half**2 - between**2, 0.0)) / NORMAL
+        half_width = log(row.high / row.low) / 2
+        half_between = float(reach(np.array(variation.freedom))) * variation.scale
+        within = sqrt(max(half_width**2 - half_between**2, 0.0)) / NORMAL
     elif row.min > 0:
         within = log(row.max / row.min) / 2
     logs = tuple(log(max(one, SMALLEST_VALUE)) for one in medians)

@@ -45,7 +45,7 @@ def pareto_front(
         np.array([[one.error.freedom or np.inf for one in of_cell] for of_cell in coordinates]).reshape(shape),
     )
     kept: list[int] = np.lexsort(points.sizes.T[::-1]).tolist()  # by the first quantity, then the second, ...
-    for cell in reversed([*kept]):  # the slowest is removed first, so of equal cells the fastest stays
+    for cell in reversed([*kept]):  # from the slowest: of equal cells the fastest stays, as no slower one removes it
         rank = kept.index(cell)
         faster, slower = kept[:rank], kept[rank + 1 :]
         if _is_beaten(points, cell, faster, or_equalled=True) or _is_beaten(points, cell, slower, or_equalled=False):

@@ -41,7 +41,8 @@ class Goal(StrEnum):
     def cost(self, measured: float, config: TrialConfig, hourly: float | None) -> float:
         """Return what is to be small: seconds or joules per token, dollars per million tokens, or bytes.
 
-        measured: seconds, joules or bytes of a step. hourly: dollars per hour of a device.
+        measured: seconds, joules or bytes of a step; where batches differ, of a token. hourly: dollars per hour of a
+        device.
         """
         if self is Goal.MEMORY:
             return measured
@@ -54,7 +55,7 @@ class Goal(StrEnum):
         """Return a cost in the goal's unit."""
         if self is Goal.SPEED:
             return 1 / cost
-        return cost * MILLION if self is Goal.ENERGY else cost
+        return cost * MILLION if self is Goal.ENERGY else cost  # dollars are per million already
 
     def first_of(self, values: Mapping[str, object]) -> str | None:
         """Return the first of the goal's values among the measured ones; None if none was measured."""

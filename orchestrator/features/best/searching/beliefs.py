@@ -62,10 +62,11 @@ class Results:
         repeats: dict[tuple[str, Kind], list[Processes]] = defaultdict(list)  # by device and kind of variation
         for one in self.measured.values():
             for kind in {*one.kinds}:
-                repeats[one.device_name, kind].append(one.of(kind))
+                repeats[one.device_name, kind].append(one.of(kind))  # its processes of this kind
         variations = {}
         for (device_name, kind), of_kind in repeats.items():
-            squares, freedom = sum(one.squares for one in of_kind), sum(len(one.logs) - 1 for one in of_kind)
+            squares = sum(one.squares for one in of_kind)
+            freedom = sum(len(one.logs) - 1 for one in of_kind)  # a cell's centre takes one
             known = self._variation.get((device_name, kind), PRIORS[kind])
             variations[device_name, kind] = known.updated(squares, freedom)
         return {cell: one.error(variations[one.device_name, one.kind]) for cell, one in self.measured.items()}

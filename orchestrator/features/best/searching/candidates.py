@@ -48,22 +48,21 @@ def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapp
     kept: list[PlannedTrial] = []
     over_limit, unknown_peak = set[tuple[str, str]](), set[tuple[str, str]]()
     for planned_trial in planned.plan.trials:
-        key = _key_of(planned_trial)
-        if planned_trial.action == "run" and key in seen:
+        key, peak, workloads = _key_of(planned_trial), peaks.get(planned_trial.index), planned_trial.trial.workloads
+        if planned_trial.action != "run":  # stored already, or not able to run
+            seen.add(key)
+            kept.append(planned_trial)
+        elif key in seen:
             # The search may repeat a seen cell, but only by the goal's workload; `lmsweep run` measures the others.
-            if workload in planned_trial.trial.workloads:
+            if workload in workloads:
                 kept.append(replace(planned_trial, trial=replace(planned_trial.trial, workloads=(workload,))))
-            continue
-        if planned_trial.action == "run" and aim.peak is not None:
-            peak = peaks.get(planned_trial.index)
-            if peak is not None and peak >= aim.peak:
-                over_limit.add(key)
-                continue
-            if peak is None and "memory" not in planned_trial.trial.workloads:
-                unknown_peak.add(key)
-                continue
-        seen.add(key)
-        kept.append(planned_trial)
+        elif aim.peak is not None and peak is not None and peak >= aim.peak:
+            over_limit.add(key)
+        elif aim.peak is not None and peak is None and "memory" not in workloads:
+            unknown_peak.add(key)
+        else:  # the first trial of a cell
+            seen.add(key)
+            kept.append(planned_trial)
     plan = replace(planned.plan, trials=tuple(kept))
     return Candidates(plan, tuple(stored.values()), len(over_limit), len(unknown_peak))
 
@@ -105,12 +104,13 @@ def search_of(
         trials.setdefault(_key_of(trial), trial)
     stored = {_key(cell.config, cell.environment_id): cell for cell in known}
     only_known = {key: cell for key, cell in stored.items() if key not in trials}
+    numbers = {key: number for number, key in enumerate([*trials, *only_known])}
+    """Key of a cell -> its place in all of these: `subjects`, `seconds` and `prior`."""
     subjects = [_Subject(one.trial.config, one.environment, peaks.get(one.index)) for one in trials.values()]
     subjects += [_Subject(one.config, one.environment, one.predicted_peak) for one in only_known.values()]
     seconds = [_seconds(one, estimates[one.index]) for one in trials.values()]
     seconds += [1.0] * len(only_known)  # which do not run
     space, prior = _space(subjects), _prior(subjects, aim)
-    numbers = {key: number for number, key in enumerate([*trials, *only_known])}
     cells = [numbers[_key_of(one)] for one in to_run]
     search = Search(space, prior=prior, seconds=np.array(seconds), aim=aim, cells=cells, known=variation)
     for key, cell in stored.items():

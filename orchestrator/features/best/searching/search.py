@@ -172,8 +172,8 @@ class Search:
             return []
         if repeats >= max(MOST_REPEATS, MOST_REPEATS_A_CELL * len(measured)):
             return []  # cells that differ by so little are not worth more
-        chance = dict(zip(self.beliefs.cells, standing.chance(RIGHT_MARGIN).tolist(), strict=True))
-        rival = sorted({*cells} - {leader}, key=chance.__getitem__)[:1]  # the likeliest to be better than the leader
+        leader_is_right = dict(zip(self.beliefs.cells, standing.chance(RIGHT_MARGIN).tolist(), strict=True))
+        rival = sorted({*cells} - {leader}, key=leader_is_right.__getitem__)[:1]  # the likeliest to be better
         pair = [one for one in (leader, *rival) if one in cells]
         return sorted(pair, key=lambda cell: -self.beliefs.errors[cell].deviation)
 

@@ -38,8 +38,8 @@ class ComparedStep(DataParallelStep, AlignedRank):
     user's code cannot be disabled, so `local()` switches to this step, for times and as the reference of results."""
 
     _first_weights: dict[str, NDArray[np.uint8]]
-    """With the user's code, the model's first state, as bytes in NumPy arrays: these are not in the memory of tensors
-    that is measured."""
+    """With the user's code, the model's first state, from `build_model`, which calls `note_whole`, until `alone` takes
+    it. As bytes in NumPy arrays: these are not in the memory of tensors that is measured."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
         DataParallelStep.__init__(self, config, math_mode)
@@ -119,7 +119,7 @@ class ComparedStep(DataParallelStep, AlignedRank):
     def local(self) -> Iterator[None]:
         """A context in which this rank neither sends anything nor waits for another rank."""
         training, synchronizer, optimizer = self.training, self.synchronizer, self.training.optimizer
-        if self.alone:
+        if self.alone:  # `training` is put aside with its optimizer
             self.training, self.synchronizer = self.alone, Synchronizer(self.alone.model)
         else:
             self.training.optimizer = local_optimizer(optimizer)
@@ -149,21 +149,22 @@ def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.opti
     make = partial(own, trainable(model))
     arguments: dict[str, Any] = {name: SHARDED_CLASS, "lr": LEARNING_RATE, **arguments_of(config.optimizer_args)}
     parameters = inspect.signature(make).parameters
-    if "lr" not in parameters and not _takes_any(parameters):
+    if not _takes_learning_rate(parameters):
         del arguments["lr"]
     return as_optimizer(call(make, {}, arguments, config.optimizer), config)
 
 
 def whole_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
     """The unsharded optimizer that the user's is compared with: SHARDED_CLASS, with the learning rate and the arguments
-    that the user's class has no parameter for, since it must pass these on."""
+    that the user's class has no parameter for, since it must pass these on: of (params, optimizer_class, bucket,
+    **kwargs) not `bucket`."""
     parameters = inspect.signature(partial(cast(Callable[..., object], load(config.optimizer)), [])).parameters
-    given = arguments_of(config.optimizer_args)
-    passed_on = {name: value for name, value in given.items() if name not in parameters or name == "lr"}
-    if "lr" in parameters or _takes_any(parameters):
+    kept = {*parameters} - {"lr"}  # a class with this parameter passes it on
+    passed_on = {name: value for name, value in arguments_of(config.optimizer_args).items() if name not in kept}
+    if _takes_learning_rate(parameters):
         passed_on = {"lr": LEARNING_RATE} | passed_on
     return SHARDED_CLASS(trainable(model), **cast(dict[str, Any], passed_on))
 
 
-def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+def _takes_learning_rate(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return "lr" in parameters or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())

@@ -181,7 +181,8 @@ def gathered(tensor: Tensor) -> Tensor:
 
 
 def _add_parts(squares: Tensor, weights: Sequence[Tensor]) -> None:
-    """Add up squares in place over the ranks that together have a whole weight. squares: (weights, 2)."""
+    """Add up squares in place over the ranks that together have a whole weight. squares: (weights, 2). Over two
+    dimensions of the mesh, the sums over one are summed over the other. All ranks meet the groups in one order."""
     sharing: dict[dist.ProcessGroup, list[int]] = {}  # ranks -> the numbers of the weights that they share
     for number, weight in enumerate(weights):
         for dimension, _ in _divided(weight):
@@ -208,7 +209,8 @@ def _add_part(weight: Tensor, total: Tensor, whole: Tensor) -> None:
 
 def part_like(weight: Tensor, whole: Tensor) -> Tensor:
     """This rank's part of a whole tensor that every rank has, divided as the weight is. Nothing is sent."""
-    # The mesh's last dimension is that of tp, which divides first; fully_shard divides what is left.
+    # The mesh's last dimension is that of tp, which divides first; fully_shard divides what is left. DTensor divides by
+    # `chunk`, too, which makes fewer parts than there are ranks of a short dimension: the last ranks have none.
     for number, dimension in reversed(_divided(weight)):
         mesh = weight.device_mesh  # type: ignore[attr-defined]  # what is divided is a DTensor
         parts = whole.chunk(mesh.size(number), dimension)
