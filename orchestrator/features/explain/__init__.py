@@ -42,7 +42,7 @@ def with_explain(verb: Callable[..., None]) -> Callable[..., None]:
         if explain is None:
             verb(**given)
         else:
-            options = signature(_show_step).parameters
+            options = signature(_show_step).parameters  # those that `takes_request` names
             _show_step(explain=explain, **{name: value for name, value in given.items() if name in options})
 
     if verb.__name__ == "compare":

@@ -108,7 +108,8 @@ class Explanation:
         ends = [f"difference{end}" for end in (LOW, HIGH)]
         sums = groups[[*SIDES, "difference", *ends]].sum()
         low, high = sums[ends].to_numpy(float).T
-        sums["sure"] = np.abs(np.clip(0.0, low, high))
+        nearest_to_zero = np.clip(0.0, low, high)  # of the interval
+        sums["sure"] = np.abs(nearest_to_zero)
         sums = sums.assign(named=groups["named"].any(), change=by_size.groupby("cause")["change"].first())
         return sums.sort_values("sure", ascending=False, kind="stable")
 
@@ -260,7 +261,7 @@ def explain_steps(
 
     # Profiled kernels pair the sides; the time of each pair, and its verdict, are those that `compare` prints.
     comparison, profiles = compared(None), compared(["step.kernel_time"])
-    # The steps of both sides -> the line that compares their times.
+    # A timing and a profile of a step are two results. The steps of both sides -> the line that compares their times.
     stated = {
         (baseline.step_of(first), contrast.step_of(second)): line
         for line, first, second in _known_pairs(comparison)

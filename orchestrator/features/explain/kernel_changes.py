@@ -8,9 +8,7 @@ from lmsweep.analysis.data.columns import first_names
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
-"""An operator counts as gone from a side if its time there is at most this share of that side's time, and less than
-this share of its time on the other side. The operators that went and those that came are both named, unless one group
-takes at most this share of the time of the other: then that other group is named alone."""
+"""A time that is at most this share of another is as good as none."""
 
 MOST_OF_CHANGE = 0.8
 """A change is reported for one layer if that layer has at least this share of the differences of all layers."""
@@ -21,6 +19,7 @@ MOST_NAMED = 2
 _FUSED = re.compile(r"_?(?:scaled_dot_product_)?(cudnn|flash|efficient)_attention.*")
 """Operators of one kind of fused attention."""
 _LAYER = re.compile(r"(\S*\.\d+)(?:\.|$)")
+"""`blocks.3` of `blocks.3.attention`; of numbered modules inside of others, the innermost."""
 TRITON = "triton_"
 """Prefix of the names of kernels that torch.compile generates."""
 _NUMBERED = re.compile(r"^(triton_\w*)_\d+$")
@@ -33,7 +32,7 @@ def change_of(before: pd.DataFrame, after: pd.DataFrame) -> str:
     before, after: its kernels on both sides, with `range` (path in the model), `operator` that launched it, `kernel`,
     `time` in seconds and `calls` per step.
     """
-    layers = [one["range"].str.extract(_LAYER)[0] for one in (before, after)]
+    layers = [one["range"].str.extract(_LAYER)[0] for one in (before, after)]  # NaN, which is no group, outside of all
     times = [one["time"].groupby(layer).sum() for one, layer in zip((before, after), layers, strict=True)]
     change = times[1].sub(times[0], fill_value=0.0).abs()
     # With only two layers, neither can be called the exception.
@@ -66,7 +65,8 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
 
 
 def _only_in(here: "pd.Series[float]", there: "pd.Series[float]") -> "pd.Series[float]":
-    """Return the times here, by operator, of those that count as gone there."""
+    """Return the times here, by operator, of those that are gone there: of that side's time and of its own time here,
+    an operator takes hardly any."""
     return here[(there <= GONE * there.sum()) & (there < GONE * here)]
 
 
@@ -77,8 +77,8 @@ def _replaced(gone: "pd.Series[float]", new: "pd.Series[float]") -> str:
     compiled = [int(names.index.str.startswith(TRITON).sum()) for names in (gone, new)]
     # Triton kernels, whose names are generated, are named one by one only if both sides have some, so that names can be
     # compared, and neither more than MOST_NAMED, so that none is left out; else they are counted.
-    as_one = not all(compiled) or max(compiled) > MOST_NAMED
-    return " -> ".join(_names(names, as_one=as_one) for names in (gone, new))
+    one_by_one = min(compiled) > 0 and max(compiled) <= MOST_NAMED
+    return " -> ".join(_names(names, as_one=not one_by_one) for names in (gone, new))
 
 
 def _operators(kernels: pd.DataFrame) -> "pd.Series[str]":

@@ -46,16 +46,16 @@ def operator_rows(
             continue
         of_name = numbers[event.name]
         of_name["self_cpu"] += around.self_times[i]
-        if event.name not in _names_from(hosts, around, around.parents[i]):  # else it is part of that call
+        if event.name not in _names_from(hosts, around, around.parents[i]):  # else it recurs
             of_name["calls"] += 1
             of_name["total_cpu"] += event.end - event.start
     for device, launcher in zip(devices or (), launchers(hosts, devices or ()), strict=True):
         names = _names_from(hosts, around, -1 if launcher is None else launcher)
         if launcher is not None and hosts[launcher].call:
             names = names[1:]  # a driver call works for the operator around it
-        for name in names[:1]:
-            numbers[name]["self_device"] += device.end - device.start
-        for name in set(names):
+        if names:
+            numbers[names[0]]["self_device"] += device.end - device.start
+        for name in set(names):  # once, if it is inside of itself
             numbers[name]["total_device"] += device.end - device.start
     rows = [
         Operator(

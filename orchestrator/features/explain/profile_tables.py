@@ -164,13 +164,16 @@ def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: st
     """
     each = kernels.groupby([*RESULT, part, "kernel"])[["time", "calls"]].sum().reset_index()
     longest = each.sort_values("time", ascending=False).drop_duplicates([*RESULT, part]).set_index([*RESULT, part])
-    parts = pd.DataFrame({"time": each.groupby([*RESULT, part])["time"].sum()})
-    parts["kernel"] = longest["kernel"].map(short_name)
-    parts[f"of_{part}"] = longest["time"] / parts["time"]
-    parts["calls"] = longest["calls"]
-    parts = parts.join(profiles.kernels.groupby(RESULT)["time"].sum().rename("step"), on=RESULT)
-    parts.insert(1, "of_step", parts["time"] / parts.pop("step"))
-    parts = parts.reset_index(part).sort_values("time", ascending=False, kind="stable")
+    time = each.groupby([*RESULT, part])["time"].sum()
+    time_of_step = profiles.kernels.groupby(RESULT)["time"].sum()  # of all kernels: `kernels` may have each twice
+    columns = {
+        "time": time,
+        "of_step": time / time_of_step,
+        "kernel": longest["kernel"].map(short_name),
+        f"of_{part}": longest["time"] / time,
+        "calls": longest["calls"],
+    }
+    parts = pd.DataFrame(columns).reset_index(part).sort_values("time", ascending=False, kind="stable")
     if part == "phase":
         parts = _sorted(parts, part, [*STEP_PHASES, "step"])
     return profiles.listing(

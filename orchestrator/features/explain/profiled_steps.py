@@ -102,7 +102,7 @@ def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bo
         if steps:
             yield from range_rows(list(chain(*steps)), [min(piece.start for piece in step) for step in steps])
             steps.sort(key=lambda step: sum(piece.duration for piece in step))
-            middle = steps[(len(steps) - 1) // 2 : len(steps) // 2 + 1]
+            middle = steps[(len(steps) - 1) // 2 : len(steps) // 2 + 1]  # one of an odd number, two of an even one
             yield from kernel_rows(chain(*middle), len(middle))
             return
     yield from range_rows(pieces, starts)
@@ -110,7 +110,7 @@ def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bo
 
 
 def _timed_by(pieces: list[Piece], kernels: list[DeviceEvent]) -> list[Piece]:
-    """Return the pieces with the times of the same kernels in another step."""
+    """Return the pieces, one for each kernel in their order, with the times of another step."""
     pairs = zip(pieces, kernels, strict=True)
     return [piece._replace(start=one.start, duration=one.end - one.start) for piece, one in pairs]
 

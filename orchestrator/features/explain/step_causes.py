@@ -98,8 +98,8 @@ def _parts(
     """Return the lines of the parts that are named, the largest first, and REST. Arguments as in `_variation`; least:
     seconds below which no part is named."""
     variation = _variation(steps, tables, times)
-    processes = [one.processes for one in steps]
-    variances = ((times.to_numpy(float) * variation.scale) ** 2 / processes).sum(axis=1)  # of each difference
+    deviations = times.to_numpy(float) * variation.scale  # (causes, sides), between processes; the scale is relative
+    variances = (deviations**2 / [one.processes for one in steps]).sum(axis=1)  # of each difference
     parts = _differences(times, np.sqrt(variances), variation.freedom)
     significant = holm(parts["p"].to_numpy(float)) < SIGNIFICANCE
     least_of_part = max(least, _not_reproduced(steps, times))  # what is unexplained may belong to any part
@@ -136,8 +136,8 @@ def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFra
     of_same = of_same[of_same.max(axis=1) >= LEAST * max(one.seconds for one in steps)]
     if of_same.empty:
         return known
-    distance = np.abs(np.diff(np.log(of_same.to_numpy(float)), axis=1))
-    of_differences = MEDIAN_TO_DEVIATION * float(np.median(distance))  # standard deviation
+    distances = np.abs(np.diff(np.log(of_same.to_numpy(float)), axis=1))  # of each cause, between the sides
+    of_differences = MEDIAN_TO_DEVIATION * float(np.median(distances))  # standard deviation
     # The difference of two means has the variance s² (1/n1 + 1/n2), where s² is that of a process.
     of_a_process = of_differences / np.sqrt(sum(1 / one.processes for one in steps))
     most = np.inf if any(one.is_disturbed for one in steps) else MOST_SPREAD * known.scale

@@ -116,14 +116,14 @@ def _notes(estimate: StepEstimate, trainer: str | None) -> list[str]:
         launches[one.operator.phase] += one.operator.count
     bound = "the host decides" if time.is_host_bound else "the device decides"
     phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
+    middle, low, high = map(ms, estimate.others)
     return [
         *([estimate.advice] if estimate.advice else []),
         f"host: {ms(time.launching)} ms for {launches.total()} launches ({phases}); {bound}",
         f"host: {time.host_source}",
         f"steps that were measured took {estimate.factor:.2f} times as long as the sum of their operators",
-        "{}: {} ms ({} to {}), learned from public steps; the first interval is of lmsweep's own loop".format(
-            runs, *map(ms, estimate.others)
-        ),
+        f"{runs}: {middle} ms ({low} to {high}), learned from public steps; the first interval is of "
+        "lmsweep's own loop",
         *(f"exposed, {name}: {ms(part)} ms" for name, part in estimate.parts.items() if part >= LEAST_EXPOSED),
         *(f"{kind}: {source}" for kind, source in time.sources.items()),
     ]

@@ -76,14 +76,13 @@ def limits_of(
     beyond_one = matrices * d_ff * bandwidth / (element_bytes * flops)
     weights, outputs = element_bytes * matrices * d_ff, 2 * element_bytes * tokens
     room = 2 * matrices * tokens * d_ff * bandwidth / flops
-    each = (room + weights + outputs) / 2  # weights X = outputs Y
-    if each < weights:  # X < 1: tensor parallelism alone is best
-        serial = 1 + room / outputs
-    elif each < outputs:  # Y < 1: FSDP alone is best
-        serial = 1 + room / weights
-    else:
-        serial = each**2 / (weights * outputs)
-    return Limits(data, 1 + beyond_one, 1 + 2 * beyond_one, data * (1 + beyond_one), serial)
+    each = (room + weights + outputs) / 2
+    x, y = each / weights, each / outputs
+    if x < 1:  # tensor parallelism alone is best
+        x, y = 1.0, 1 + room / outputs
+    elif y < 1:  # FSDP alone is best
+        x, y = 1 + room / weights, 1.0
+    return Limits(data, 1 + beyond_one, 1 + 2 * beyond_one, data * (1 + beyond_one), x * y)
 
 
 LIMITS = Limits._fields
@@ -189,11 +188,10 @@ def sharding(results: pd.DataFrame) -> pd.DataFrame:
         "ddp", key=lambda words: words.map([*SHARDED_PARTS].index), kind="stable"
     )
     rows = []
+    trials = trials.assign(parameters=parameter_count(**size_terms(trials)))
     for (_, trial), moment in product(trials.iterrows(), HELD_AT):
-        terms = size_terms(trial.to_frame().T)  # of a frame with one row
-        parameters = parameter_count(**{name: values[0] for name, values in terms.items()})
         held = rank_bytes(
-            parameters=float(parameters),
+            parameters=float(trial["parameters"]),
             ranks=int(trial["world_size"]),
             ddp=trial["ddp"],
             moment=moment,

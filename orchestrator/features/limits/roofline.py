@@ -15,7 +15,7 @@ from lmsweep.trials.statistics.median_interval import Floats
 
 # Minimum traffic of a step in bytes per parameter: float32 weights are read in forward and in backward, gradients are
 # written, and AdamW reads weights, gradients and both moments and writes all of them but the gradients.
-_WEIGHT_TRAFFIC = {"train_forward": 4, "forward_backward": 12, "train_step": 40}
+_WEIGHT_TRAFFIC = {"train_forward": 4, "forward_backward": 4 * (2 + 1), "train_step": 4 * (2 + 1 + 4 + 3)}
 _SAVED_TRAFFIC = {"train_forward": 1, "forward_backward": 2, "train_step": 2}
 """How often the tensors that autograd saves are moved: written in forward, read in backward."""
 
