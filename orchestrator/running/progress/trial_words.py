@@ -90,8 +90,8 @@ def _of_these(plan: Plan) -> str:
 
 
 def _in_all(estimate: PlanEstimate) -> str:
-    """Return such as `, in about 5 min (4 min to 7 min), 2.00 dollars`; with a limit, `, in about 5 min, at most 1 h`, or
-    `, in at most 1 h; all would take about 3 h`; without an estimate, `, in unknown time`."""
+    """Return such as `, in about 5 min (4 min to 7 min), 2.00 dollars`; with a limit `, in about 5 min, at most 1 h` or
+    `, in at most 1 h; all would take about 3 h`; without an estimate `, in unknown time`."""
     if not estimate.trials:
         return ""
     devices = _by_device(estimate)
