@@ -32,6 +32,7 @@ _LIMITS = fields_with(Role.LIMIT)
 _PROTOCOL = (*fields_with(Role.PROTOCOL), *_LIMITS)
 """Fields that say how a trial is measured, and not what it is."""
 
+# Tried to allocate 2 GiB. GPU 0 has a total capacity of 9 GiB of which 1 GiB is free. ... 8 GiB is allocated by PyTorch
 _AMOUNT = r"\d[\d.]* ?\w+"
 _ON_GPU = re.compile(
     rf"Tried to allocate (?P<asked>{_AMOUNT})\..* total capac\w+ of (?P<whole>{_AMOUNT}) of which (?P<free>{_AMOUNT}) "
