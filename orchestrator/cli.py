@@ -81,8 +81,7 @@ def main() -> None:
         say(f"lmsweep: cannot write to standard output: {error}", error=True)
         sys.exit(1)
     except (KeyboardInterrupt, SystemExit) as end:
-        of_ctrl_c = 128 + signal.SIGINT
-        # typer exits with this code after any KeyboardInterrupt, also that of a termination signal: `exit_code` knows.
+        of_ctrl_c = 128 + signal.SIGINT  # typer's exit code after any KeyboardInterrupt, also by a termination signal
         if isinstance(end, SystemExit) and end.code != of_ctrl_c:
             raise
         if exit_code() != of_ctrl_c:  # a termination signal, which nothing has named yet

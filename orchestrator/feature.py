@@ -78,7 +78,7 @@ def packaged_sweeps() -> dict[str, str]:
     found: dict[str, str] = {}
     root = Path(__file__).parent
     for path in chain(sorted(root.glob("sweeps/*.yaml")), sorted(root.glob("features/*/*.yaml"))):
-        found[path.stem] = found.get(path.stem, "") + path.read_text("utf-8")
+        found[path.stem] = found.get(path.stem, "") + path.read_text("utf-8")  # more items of `grids`, its last key
     return dict(sorted(found.items()))
 
 

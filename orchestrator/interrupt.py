@@ -216,7 +216,7 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
             _leave_terminal(number)
             begin(_ended_by.name)
             signal.setitimer(signal.ITIMER_REAL, seconds)
-        elif time.monotonic() >= began + min(seconds, SAME_SECONDS):  # repeated, or SIGALRM, however early
+        elif time.monotonic() >= began + min(seconds, SAME_SECONDS):  # repeated, or SIGALRM, of even a short timer
             raise Terminated
 
     heard = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]

@@ -70,7 +70,7 @@ def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: st
         if cpus and more > 0:
             environments = {"cpu": _unseen(some, f"a node with {cpus} cores (not started)", cpus, None)}
             if gpus:
-                name = names[-1] if names else "GPU"
+                name = names[-1] if names else "GPU"  # the most specific one
                 environments["cuda"] = _unseen(some, f"{name} (not started)", cpus, name)
             found.append(Node(cpus=cpus, gpus=gpus, names=names, environments=environments, started=False, count=more))
     return found

@@ -69,13 +69,13 @@ def wants_token(host: str, port: int, *, patience: float, method: str = FIRST_ME
     """Return whether a Ray head, or another server of Ray that has this method, refuses a call of it without a token.
     Raises OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC."""
     # Headers of a call without arguments, in HPACK: a byte for the name, then the value after its length.
-    call = b"\x83" + b"\x86" + b"\x44" + bytes([len(method)]) + method.encode()  # POST, http (in the name's byte), path
+    call = b"\x83" + b"\x86" + b"\x44" + bytes([len(method)]) + method.encode()  # POST, http (both one byte), path
     call += b"\x41\x07lmsweep" + b"\x5f\x10application/grpc" + b"\x40\x02te\x08trailers"  # authority, content type, te
     with socket.create_connection((host, port), timeout=patience) as connection:
         connection.sendall(_PREFACE + _frame(SETTINGS, 0, 0, b"") + _frame(HEADERS, END_HEADERS, 1, call))
         connection.sendall(_frame(DATA, END_STREAM, 1, bytes(5)))  # gRPC's empty message: not compressed, length 0
         for kind, payload in _frames(connection.makefile("rb")):
-            if kind == HEADERS:  # a refusal has no body, so its gRPC status is in the first headers; others' is not
+            if kind == HEADERS:  # the first: a refusal, which has no body, has its gRPC status there; a success has not
                 if payload[:1] == bytes([_STATUS_200]):
                     return _UNAUTHENTICATED in payload
                 break

@@ -94,8 +94,7 @@ def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:
     ranks = config.ranks_per_node
     rooms = [node.gpus // ranks if config.takes_gpus else 1 for node in able for _ in range(node.count)]
     most = sum(rooms) // config.nodes
-    # A node holds at most one part of a trial, so `most` trials use at most `most` of its rooms. With rooms [4, 1], two
-    # trials on two nodes each would use 2 + 1 rooms and need 4: one such trial runs.
+    # A node holds one part of a trial at most: two trials on 2 nodes each need 4 rooms, and find 2 + 1 in rooms [4, 1].
     while sum(min(most, room) for room in rooms) < most * config.nodes:
         most -= 1
     return most

@@ -54,10 +54,10 @@ def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
 
 def memory_limits(nodes: Iterable[Node]) -> dict[str, list[MemoryLimit]]:
     """Return the limits of devices by their kind (cpu, cuda, ...), each once. A kind of unknown memory has none."""
-    found: dict[str, dict[MemoryLimit, None]] = {}
+    found: dict[str, dict[MemoryLimit, None]] = {}  # kind -> an ordered set
     for node in nodes:
         for kind, environment in node.environments.items():
-            found.setdefault(kind, {})
+            found.setdefault(kind, {})  # empty if no memory size is known
             if available := budget(TrialConfig(d_model=2, device=kind), environment):  # no budget depends on the model
                 found[kind][MemoryLimit(environment.device_name, available.bytes)] = None
     return {kind: list(limits) for kind, limits in found.items()}
@@ -70,7 +70,7 @@ def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool
             return None
         return f"its peak is at least {gib(prediction.low)} ({prediction.source}) and exceeds the {budget.words}"
     if prediction.peak <= budget.bytes:
-        if verdict is not False:
+        if verdict is not False:  # None, not asked, counts as fitting
             return None
         return (
             f"its predicted peak, {gib(prediction.peak)} in {prediction.at}, is within the {budget.words}, but "

@@ -18,7 +18,7 @@ from lmsweep.trials.store.store import Store
 STAND_IN = next(device for device in DEVICES if device.name == "A100 SXM 80GB")
 """For GPUs whose rates are unknown; any other would do, since trials are compared with each other alone."""
 _COLUMNS = ("measurement_id", "device_name", "phase", "samples", "world_size", "nodes", "collective", "message_bytes")
-CORES = CpuOperators(CpuRates(fp32=1e11, bf16=1e11, bytes_per_second=2e10))  # likewise of CPUs: round numbers
+CORES = CpuOperators(CpuRates(fp32=1e11, bf16=1e11, bytes_per_second=2e10))  # for CPUs of unknown rates: round numbers
 
 
 class DeviceRates:
@@ -71,7 +71,7 @@ def measured_rates(store: Store) -> MeasuredRates:
             kinds.setdefault(row["collective"], []).append(Point(row["message_bytes"], seconds))
     return MeasuredRates(
         operators=operators,
-        # A mean, since a step launches forward and backward; the fastest trial, since trials beside one slow launches.
+        # A mean, as a step launches forward and backward; of the fastest trial, as trials side by side launch slowly.
         hosts={name: min(map(geometric_mean, trials.values())) for name, trials in launches.items()},
         collectives={key: {kind: in_order(found) for kind, found in kinds.items()} for key, kinds in points.items()},
     )

@@ -30,8 +30,8 @@ class PredictedStep:
     def elsewhere(self) -> Sure:
         """Return its seconds in other trainers, and the 95 % interval: relatively at least as wide as lmsweep's own."""
         own, others = self.sure, self.others.of(self.ranks.elsewhere if self.ranks else self.time)
-        low, high = (others.seconds * end / own.seconds for end in (own.low, own.high))
-        return Sure(others.seconds, min(others.low, low), max(others.high, high))
+        scaled_low, scaled_high = (others.seconds * end / own.seconds for end in (own.low, own.high))
+        return Sure(others.seconds, min(others.low, scaled_low), max(others.high, scaled_high))
 
     @property
     def sure(self) -> Sure:

@@ -55,7 +55,7 @@ class Account:
     """Seconds by purpose; `compile` includes precompilation, `cut` is of trials that still ran when the time ended."""
 
     def add(self, rows: list[Record]) -> None:
-        self.statuses.update({row.workload: row.status for row in rows}.values())
+        self.statuses.update({row.workload: row.status for row in rows}.values())  # once for each workload
         for row in rows:
             if row.phase == "trial" and row.unit == "s" and row.samples:
                 purpose = str(row.metric).removesuffix("_time").removeprefix("pre")  # precompile_time counts as compile

@@ -77,8 +77,7 @@ def expand(blocks: list[Block]) -> Expansion:
 def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]:
     """Yield the arguments of each TrialConfig that is not excluded. Mark in `matched` the rows that exclude any."""
     names = list(block.values)
-    rows = block.together or [{}]
-    chosen = ((values, row) for values in product(*block.values.values()) for row in rows)
+    chosen = ((values, row) for values in product(*block.values.values()) for row in block.together or [{}])
     for values, row in chosen:
         arguments = spread(dict(zip(names, values, strict=True)) | row)
         excluded = False

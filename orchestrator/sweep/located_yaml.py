@@ -1,6 +1,6 @@
 """Parses YAML into plain data and remembers line numbers, so that an error can say where it is.
 
-Scalars follow YAML 1.2: `no` and `on` are strings, only `true` and `false` are booleans, and `010` is not octal. Merge
+Scalars follow YAML 1.2: `no` and `on` are strings, only `true` and `false` are booleans, and `010` is 10.0. Merge
 keys (`<<: *anchor`) are those of YAML 1.1. Tags are refused, and so is a document that grows without bound when its
 aliases are expanded.
 """

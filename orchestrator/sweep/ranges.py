@@ -25,7 +25,7 @@ def values_of(text: str) -> list[int]:
     if not 0 < first <= last:
         raise ValueError(f"the range {text} must start at 1 or more and must not fall")
     if step is None:
-        doubled = [first << power for power in range(last.bit_length()) if first << power <= last]
+        doubled = [first << power for power in range(last.bit_length()) if first << power <= last]  # first * 2**power
         if doubled[-1] == last:
             return doubled
         raise ValueError(

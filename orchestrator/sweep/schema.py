@@ -69,7 +69,7 @@ def _device(value: str) -> str:
             f"{value} is PyTorch's name of a single GPU; write cuda (each trial gets a GPU of its own; "
             "CUDA_VISIBLE_DEVICES limits which)"
         )
-    if type_ := re.fullmatch(r"([A-Za-z]{1,3} ?\d{1,4}[A-Za-z]{0,2})(?:[- ].*)?", value):
+    if type_ := re.fullmatch(r"([A-Za-z]{1,3} ?\d{1,4}[A-Za-z]{0,2})(?:[- ].*)?", value):  # H100, A100-80GB
         ours = type_[1].replace(" ", "").upper()
         raise ValueError(
             f"{shown(value)} is not a device; write cuda for the GPU of this machine, or cuda:{ours} on a cluster with "
@@ -98,7 +98,7 @@ def _size(value: object, validated: ValidatorFunctionWrapHandler) -> object:
 
 
 def _word_or_number(name: str, value: object) -> str:
-    written = str(value).lower() if isinstance(value, bool) else str(value)
+    written = str(value).lower() if isinstance(value, bool) else str(value)  # YAML reads some words as booleans
     if type(value) is int or written.isdecimal() or written in WORDS_OR_NUMBERS[name]:
         return word_or_number(name, value)
     raise ValueError(is_not(value, name, WORDS_OR_NUMBERS[name]) + "; a whole number is possible too")
@@ -264,5 +264,5 @@ class SweepFile(BaseModel):
 
 
 def given(row: BaseModel | None, written: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the fields that were given, with their validated values, in the order of the file."""
+    """Return the fields that were given, with their validated values, and arguments as written, in the file's order."""
     return {name: value if argument_of(name) else getattr(row, name) for name, value in (written or {}).items()}

@@ -280,7 +280,7 @@ def _trials(
     trials: list[Trial] = []
     for config, asked in found.wanted.items():
         of_lmsweep = tuple(name for name in workloads() if name in asked)
-        of_user = ((name,) for name in dict.fromkeys(asked) if is_reference(name))
+        of_user = [(name,) for name in dict.fromkeys(asked) if is_reference(name)]
         made = partial(Trial, config=config, sweep=sweep, question=question, varying=found.varying[config])
         trials += [made(workloads=names) for names in (of_lmsweep, *of_user) if names]
     placed = with_files_read(with_code(trials, code, trusted), code, trusted)
@@ -322,7 +322,7 @@ def _forced(overrides: Mapping[str, Sequence[object]]) -> dict[str, list[object]
     values: dict[str, object] = {name: list(listed) for name, listed in overrides.items()}
     problems: list[Problem] = []
     for name, listed in values.items():
-        values[name], wrong = written_out(listed, ("axes", name), {})
+        values[name], wrong = written_out(listed, ("axes", name), lines={})
         problems += wrong
     axes, more = validate(Axes, values, ("axes",))
     if problems := problems + more:

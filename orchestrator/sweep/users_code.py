@@ -89,7 +89,7 @@ def registered(field: str) -> dict[str, str]:
 
 def in_json(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a configuration with those like `model_args.theta` collected as JSON in `model_args`."""
-    found = {name: value for name, value in arguments.items() if "." not in name}
+    found = {name: value for name, value in arguments.items() if "." not in name}  # a name with a dot is an argument
     if len(found) == len(arguments):
         return found
     for field in ARGUMENTS.values():

@@ -83,7 +83,7 @@ def correct_keys(document: Document) -> list[Problem]:
 
 def _where(kind: str, path: KeyPath) -> KeyPath:
     """Return the part of the path that stands before the words of `_message` for this kind of error."""
-    # The message quotes a value in a list of values, so its index is left out, and it names a key that is missing.
+    # The message quotes a value in a list, as of axes.precision[1], so its index is left out, and names a missing key.
     is_quoted = len(path) > 1 and isinstance(path[-1], int) and path[-2] not in ("grids", "exclude", "include")
     return path[:-1] if is_quoted or kind == "missing" else path
 

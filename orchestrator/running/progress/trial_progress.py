@@ -226,4 +226,4 @@ def took_by(rows: Iterable[Record]) -> Took:
         if row.phase == "trial" and row.unit == "s" and row.samples:
             found[str(row.metric)] += sum(row.samples)  # type: ignore[assignment] # seconds
     iterating = sum(found[f"{name}_time"] for name in ("warmup", "measured", "profiled"))
-    return Took(overhead=float(found.total() - iterating), iterating=float(iterating))
+    return Took(overhead=float(found.total() - iterating), iterating=float(iterating))  # all others are overhead

@@ -32,6 +32,7 @@ _LIMITS = fields_with(Role.LIMIT)
 _PROTOCOL = (*fields_with(Role.PROTOCOL), *_LIMITS)
 """Fields that say how a trial is measured, and not what it is."""
 
+# Tried to allocate 2 GiB. GPU 0 has a total capacity of 9 GiB of which 1 GiB is free. ... 8 GiB is allocated by PyTorch
 _AMOUNT = r"\d[\d.]* ?\w+"
 _ON_GPU = re.compile(
     rf"Tried to allocate (?P<asked>{_AMOUNT})\..* total capac\w+ of (?P<whole>{_AMOUNT}) of which (?P<free>{_AMOUNT}) "
@@ -90,10 +91,8 @@ def _of_these(plan: Plan) -> str:
 
 
 def _in_all(estimate: PlanEstimate) -> str:
-    """Return such as `, in about 5 min (4 min to 7 min), 2.00 dollars`; with a limit, `, in about 5 min, at most 1 h`.
-
-    Without an estimate, `, in unknown time`; with one above the limit, `, in at most 1 h; all would take about 3 h`.
-    """
+    """Return such as `, in about 5 min (4 min to 7 min), 2.00 dollars`; with a limit `, in about 5 min, at most 1 h` or
+    `, in at most 1 h; all would take about 3 h`; without an estimate `, in unknown time`."""
     if not estimate.trials:
         return ""
     devices = _by_device(estimate)
