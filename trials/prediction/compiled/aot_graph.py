@@ -6,6 +6,7 @@ value in a model of other dimensions. PyTorch's own partitioner depends on sizes
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,8 +28,7 @@ from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION, WIDEST_HEAD
 
 BATCH, CONTEXT, HEADS, HALF_HEAD, FEED_FORWARD, VOCABULARY = 3, 7, 5, 11, 13, 17
-"""The dimensions of the traced model. The head dimension is twice HALF_HEAD, since heads have an even dimension; of
-attention alone it is HALF_HEAD."""
+"""The dimensions of the traced model. Heads have an even dimension, 2 * HALF_HEAD; attention alone has HALF_HEAD."""
 
 _WITHOUT_DIMENSIONS = ("qk_norm", "feed_forward", "tied_head")
 """Shape fields that change operators but add no dimension."""
@@ -90,13 +90,12 @@ def capture(
 
 
 def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Traced:
-    """Partition a captured graph into forward and backward, after replacing its dimensions. `primes` maps each prime to
-    the dimension that replaces it. Raises UnscalableError if a size in the graph is not a product of primes and at most
-    one factor of 2."""
+    """Partition a captured graph into forward and backward. `primes` maps each prime to the dimension that replaces it.
+    Raises UnscalableError if a size in the graph is not a product of primes and at most one factor of 2."""
     if primes is not None:
         scale_graph(captured.module.graph, primes)
     if captured.partitioning is None:
-        return Traced(forward=_copy(captured.module.graph), backward=None, lasting=captured.lasting)
+        return Traced(forward=deepcopy(captured.module.graph), backward=None, lasting=captured.lasting)
     with without_python_code():
         forward, backward = partitioned(captured.module, None, **captured.partitioning)
     return Traced(forward=forward.graph, backward=backward.graph, lasting=captured.lasting)
@@ -160,9 +159,3 @@ def _scaled_size(size: int, primes: Mapping[int, int]) -> int:
     if left > 2:  # else 0, 1 or the 2 of a head
         raise UnscalableError(f"{size} is not a product of dimensions")
     return result * left
-
-
-def _copy(graph: Graph) -> Graph:
-    copy = Graph()
-    copy.output(copy.graph_copy(graph, {}))
-    return copy

@@ -161,8 +161,7 @@ def shapes_of(config: TrialConfig, steps: int) -> tuple[Shape, ...]:
 
 
 def run_memory(config: TrialConfig) -> Prediction:
-    """Predict the memory of the steps that a trial runs: the peaks over all of them, all other fields of the largest
-    step. Raises what `VariedMemory` does."""
+    """Predict the memory of a trial's steps: the peaks over all, other fields of the largest. Raises as `_growth`."""
     family, shapes = varied_memory(config), shapes_of(config, config.batches)
     largest = max(shapes, key=lambda shape: (shape.tokens, shape.width))
     step = summary(family.growth_of(largest).trace(largest), config)
