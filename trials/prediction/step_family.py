@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, wit
 from lmsweep.trials.analytic.prediction_question import Largest, MemoryLimit
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.prediction.depth.batch_growth import Growth, are_alike, grown_trace
+from lmsweep.trials.prediction.depth.batch_growth import are_alike, grown_trace, peak_requested
 from lmsweep.trials.prediction.depth.operator_growth import operators_grown
 from lmsweep.trials.prediction.depth.shallow_models import pairs_of
 from lmsweep.trials.prediction.peak_memory import allocations, fits_in, predict, summary
@@ -65,7 +65,7 @@ class StepFamily:
 
     def largest(self, limit: MemoryLimit) -> Largest:
         """Return the largest batch that certainly fits within this limit, and what it needs."""
-        sure, _ = largest_sure(self.allocations, self._requested.at, self.config, limit)
+        sure, _ = largest_sure(self.allocations, self._peak_requested, self.config, limit)
         shown = self.predicted(max(sure, 1)).on(limit.device_name)  # if none fits, of one sequence
         return Largest(sure=sure, possible=sure, peak=shown.peak, lasting=self._lasting)
 
@@ -77,8 +77,8 @@ class StepFamily:
         return phases["optimizer"].requested if "optimizer" in phases else phases["init"].end
 
     @cached_property
-    def _requested(self) -> Growth:
-        return Growth.of(self._small.trace, self._larger.trace, self.first)
+    def _peak_requested(self) -> Callable[[int], int]:
+        return peak_requested(self._small.trace, self._larger.trace, self.first)
 
     @property
     def _small(self) -> RunStep:

@@ -28,8 +28,7 @@ from lmsweep.trials.spec.workloads import Subject
 
 
 def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators:
-    """Return the operators of one iteration. Raises UnpredictableError, UnsupportedError where the trial would, and
-    what the user's code raises."""
+    """Return the operators of one iteration. Raises UnpredictableError, or what the trial or the user's code raises."""
     if why := why_untimed(config):
         raise UnpredictableError(why)
     assert not config.varies, "operators are those of one shape"
@@ -138,8 +137,7 @@ def _in_groups(config: TrialConfig) -> Operators | None:
 
 
 def as_eager(config: TrialConfig) -> TrialConfig:
-    """Return the configuration to run for this one's operators: not compiled, and with PyTorch's operators instead of
-    those of packages, which compute the same."""
+    """Return the configuration to run for this one's operators: not compiled, with PyTorch's in place of packages'."""
     changes: dict[str, Any] = {}
     if config.loss in FUSED_LOSSES:
         changes["loss"] = "cross_entropy"

@@ -6,6 +6,7 @@ value in a model of other dimensions. PyTorch's own partitioner depends on sizes
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION, WIDEST_HEAD
 
 BATCH, CONTEXT, HEADS, HALF_HEAD, FEED_FORWARD, VOCABULARY = 3, 7, 5, 11, 13, 17
-"""The dimensions of the traced model. The head dimension is twice HALF_HEAD, since heads have an even dimension."""
+"""The dimensions of the traced model. Heads have an even dimension, 2 * HALF_HEAD; attention alone has HALF_HEAD."""
 
 _WITHOUT_DIMENSIONS = ("qk_norm", "feed_forward", "tied_head")
 """Shape fields that change operators but add no dimension."""
@@ -60,7 +61,8 @@ def capture(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, weights: int, gradients: bool
 ) -> Captured:
     """Trace `function` of these fake tensors up to the point where forward and backward are partitioned. The first
-    `lasting` inputs outlive every step; the compiler treats the first `weights` as static."""
+    `lasting` inputs outlive every step; the compiler treats the first `weights` as static. With gradients, the
+    graph is captured in `partition`, which leaves it as it is; else in `compile_graph`."""
     captured: list[Captured] = []
 
     def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
@@ -71,7 +73,7 @@ def capture(
         return forward, backward
 
     def compile_graph(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
-        if not gradients:  # then nothing is partitioned
+        if not gradients:
             joint_passes(gm)
             captured.append(Captured(module=gm, partitioning=None, lasting=lasting))
         values = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in returned(gm.graph)]
@@ -83,17 +85,17 @@ def capture(
 
     with torch.set_grad_enabled(gradients):
         trace_ahead(function, inputs, compiler=compile_graph, partition=partition)
-    return captured[0]
+    [only] = captured
+    return only
 
 
 def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Traced:
-    """Partition a captured graph into forward and backward, after replacing its dimensions. `primes` maps each prime to
-    the dimension that replaces it. Raises UnscalableError if a size in the graph is not a product of primes and at most
-    one factor of 2."""
+    """Partition a captured graph into forward and backward. `primes` maps each prime to the dimension that replaces it.
+    Raises UnscalableError if a size in the graph is not a product of primes and at most one factor of 2."""
     if primes is not None:
         scale_graph(captured.module.graph, primes)
     if captured.partitioning is None:
-        return Traced(forward=_copy(captured.module.graph), backward=None, lasting=captured.lasting)
+        return Traced(forward=deepcopy(captured.module.graph), backward=None, lasting=captured.lasting)
     with without_python_code():
         forward, backward = partitioned(captured.module, None, **captured.partitioning)
     return Traced(forward=forward.graph, backward=backward.graph, lasting=captured.lasting)
@@ -115,7 +117,7 @@ def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
         return None
     primes = {BATCH: config.batch_size, CONTEXT: config.context_length}
     shape: dict[str, int] = {"batch_size": BATCH, "context_length": CONTEXT}
-    if config.num_heads is None:  # attention alone, of one head
+    if config.num_heads is None:  # attention alone, of one head; it has neither d_ff nor a vocabulary
         primes[HALF_HEAD] = config.d_model
         shape["d_model"] = HALF_HEAD
     else:
@@ -138,14 +140,14 @@ def scale_graph(graph: Graph, primes: Mapping[int, int]) -> None:
 
     def scaled(traced: Tensor) -> Tensor:
         key = tuple(_scaled_size(size, primes) for size in traced.shape), traced.dtype
-        if key not in made:
+        if key not in made:  # of a tensor, only shape and type matter
             made[key] = torch.empty(key[0], dtype=traced.dtype)
         return made[key]
 
     with FakeTensorMode():
         for node in graph.nodes:
             if "val" in node.meta:
-                node.meta.setdefault("traced", node.meta["val"])
+                node.meta.setdefault("traced", node.meta["val"])  # kept, to be scaled for other models
                 node.meta["val"] = tree_map_only(Tensor, scaled, node.meta["traced"])
 
 
@@ -154,12 +156,6 @@ def _scaled_size(size: int, primes: Mapping[int, int]) -> int:
     for prime, value in primes.items():
         while left and left % prime == 0:
             result, left = result * value, left // prime
-    if left > 2:
+    if left > 2:  # else 0, 1 or the 2 of a head
         raise UnscalableError(f"{size} is not a product of dimensions")
     return result * left
-
-
-def _copy(graph: Graph) -> Graph:
-    copy = Graph()
-    copy.output(copy.graph_copy(graph, {}))
-    return copy

@@ -49,7 +49,7 @@ class GraphBuffers:
         self._owned = owned
         last_of_piece = {piece: node for node, piece in owned.items()}
         self._representative = {node: last_of_piece[piece] for node, piece in owned.items()}
-        """Owned input -> the last one of its piece, as several inputs may be views of one piece."""
+        """Owned input -> the one that stands for its piece (the last), as several may be views of all of it."""
         self._returned = {root(node) for node in returned(graph) if is_tensor(node)}
         in_memory = (*self._returned, *_of_calls(graph))
         self._in_memory = {node for node in in_memory if node.op == "call_function"}
@@ -59,12 +59,13 @@ class GraphBuffers:
             if len(reads) > _MOST_READS and len(node.users) > 1 and is_tensor(node) and not returns_view(node.target):
                 self._in_memory.add(node)
         self._order = self._ordered(graph)
+        # Later readers replace earlier ones.
         self._last_reader = {part: reader for reader in self._order for part in self._reads[reader]}
 
     def events(self) -> tuple[tuple[Event, ...], dict[Node, int]]:
         """The allocations and frees of the graph, and the piece of each value."""
         numbers = dict(self._owned)
-        count = len(set(numbers.values()))
+        count = len(set(numbers.values()))  # the next number: pieces of inputs are numbered from 0
         events = []
         for node in self._order:
             size = self._bytes(node)
@@ -76,7 +77,7 @@ class GraphBuffers:
             numbers[node] = count
             count += 1
             events.append((numbers[node], size))
-            if node not in self._returned and node not in self._last_reader:
+            if node not in self._returned and node not in self._last_reader:  # nothing reads it
                 freed.append(node)
             events += [(numbers[part], -self._bytes(part)) for part in freed]
         return tuple(events), numbers
@@ -89,13 +90,13 @@ class GraphBuffers:
                 yield part
 
     def _ordered(self, graph: Graph) -> list[Node]:
-        """The values in memory that the graph makes, in order. The tensor that a scatter writes into is zeroed early,
-        together with the first fused kernel."""
+        """The values in memory that the graph makes, in order. The tensor that a scatter writes into is zeroed early:
+        just before the first fused kernel, or at the start if there is none."""
         order = [node for node in graph.nodes if node in self._in_memory and is_tensor(node)]
         zeroed = {root(node.args[0]) for node in graph.nodes if node.target == aten.scatter.src}
         first = next((i for i, node in enumerate(order) if self._is_fused(node)), 0)
-        early = [node for node in order[first:] if node in zeroed]
-        return [*order[:first], *early, *(node for node in order[first:] if node not in zeroed)]
+        before, after = order[:first], order[first:]
+        return before + [node for node in after if node in zeroed] + [node for node in after if node not in zeroed]
 
     def _read_by(self, node: Node) -> frozenset[Node]:
         """The values in memory that this node reads: its operands or, for fused operands, what those read."""
@@ -118,7 +119,7 @@ class GraphBuffers:
 
 
 def _of_calls(graph: Graph) -> Iterator[Node]:
-    """Yield what kernels other than fused ones read and make, and what reductions make."""
+    """Yield what library calls read and make, what reductions make, and what a scatter makes and writes into."""
     for node in graph.nodes:
         made_by = node.args[0] if _is_item(node) else node
         if is_tensor(node) and made_by.target in _CALLS | _REDUCTIONS:

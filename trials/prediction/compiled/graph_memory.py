@@ -28,9 +28,13 @@ class Layout(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class GraphMemory:
     """The allocations of one compiled graph, forward and backward. For example, inputs x and w (a lasting one) give
-    values h and z and an output y; backward reads x, w and h. In forward, h, z and y are pieces 0, 1, 2: `made` is
-    (2, 0), `saved_inputs` (0, 1), `saved` the layout of h. `owned` is (0, 2): x and h among x, w and h, which are
-    pieces 0 and 1 of backward. Its gradients follow from 2 on."""
+    values h and z and an output y; backward reads x, w and h::
+
+        pieces of forward: h is 0, z is 1, y is 2   `made` (2, 0) are y and h
+        inputs: x is 0, w is 1                      `saved_inputs` (0, 1) are x and w
+        saved: x is 0, w is 1, h is 2               `owned` (0, 2) are x and h; `saved` is the layout of h
+        pieces of backward: x is 0, h is 1          `made_by_backward` are numbered from 2 on
+    """
 
     output: Layout
     forward: tuple[Event, ...]
@@ -66,7 +70,9 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
     # The output and lasting inputs are not freed by the graph, whether they are saved or not.
     saved = [node for node in roots if node not in inputs and node is not root(output)]
     lasting = set(inputs[: traced.lasting])  # such as weights, which outlive the step
-    owned_nodes = [node for node in saved_inputs + saved if node not in lasting]
+    for_backward = saved_inputs + saved
+    owned_nodes = [node for node in for_backward if node not in lasting]
+    """Piece of backward -> its node in forward."""
     # The inputs of backward are what forward saved, in that order, and then the gradient of the output.
     given = zip(traced.backward.find_nodes(op="placeholder"), kept, strict=False)
     saved_roots = ((its, root(node)) for its, node in given if is_tensor(node))
@@ -79,9 +85,9 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
         made=tuple(pieces[node] for node in (root(output), *saved)),
         saved_inputs=tuple(inputs.index(node) for node in saved_inputs),
         saved=tuple(_layout(node) for node in saved),
-        owned=tuple((saved_inputs + saved).index(node) for node in owned_nodes),
+        owned=tuple(for_backward.index(node) for node in owned_nodes),
         backward=backward,
-        gradients=tuple(node and _layout(node) for node in gradients),
+        gradients=tuple(_layout(node) if node else None for node in gradients),
         made_by_backward=tuple(backward_pieces[root(node)] for node in gradients if node),
         products=(_first_product(pieces), _first_product(backward_pieces)),
     )
@@ -118,7 +124,7 @@ class _Call(torch.autograd.Function):
         kept = ctx.saved_tensors
         pieces = ctx.recorder.play(memory.backward, [kept[place] for place in memory.owned], memory.products[1])
         with ctx.recorder.giving([pieces[number] for number in memory.made_by_backward]):
-            return None, None, *(layout and _make(layout) for layout in memory.gradients)
+            return None, None, *(_make(layout) if layout else None for layout in memory.gradients)
 
 
 def _make(layout: Layout) -> Tensor:

@@ -26,7 +26,7 @@ from lmsweep.trials.spec.config import TrialConfig
 
 
 def graph_config(config: TrialConfig) -> TrialConfig:
-    """One configuration for all those that compile the same graph, on a CPU or on any other device."""
+    """One configuration for all those that compile the same graph. Devices are cuda, but for a CPU that differs."""
     on_cpu = config.device_type == "cpu" and differs_by_device(config)
     return replace(graph_of(config), device="cpu" if on_cpu else "cuda")
 
@@ -44,8 +44,8 @@ def traced_graph(config: TrialConfig) -> Traced:
 
 
 def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Captured]) -> Traced:
-    """Capture once with primes as dimensions, which `divide` then replaces by those of any configuration; where that
-    fails, capture with this configuration's own dimensions."""
+    """Capture once with primes as dimensions: the factors of each size in the graph then name its dimensions, so that
+    `divide` scales it to any configuration. Where that fails, capture with this configuration's own dimensions."""
     if shared := in_primes(config):
         of_primes, primes = shared
         with suppress(UnscalableError):
@@ -54,8 +54,8 @@ def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Capture
 
 
 @lru_cache(maxsize=8)
-def _captured_attention(config: TrialConfig, _: bool) -> Captured:
-    """Capture attention alone, always with backward. Unlike `_captured_model` it treats primes as any other sizes."""
+def _captured_attention(config: TrialConfig, _is_of_primes: bool) -> Captured:
+    """Capture attention alone, always with backward. Primes, as any sizes, do not change its operators."""
     with FakeTensorMode():
         step = AttentionStep(eager_on_fakes(config), MATH_MODES[config.precision].without_autocast())
         attend = step.attend
@@ -64,8 +64,8 @@ def _captured_attention(config: TrialConfig, _: bool) -> Captured:
         tensors = dict(attend.named_buffers())
 
         def function(*inputs: Tensor) -> Tensor:
-            constants = dict(zip(tensors, inputs, strict=False))
-            result: Tensor = torch.func.functional_call(attend, constants, inputs[len(constants) :])
+            constants, arguments = inputs[: len(tensors)], inputs[len(tensors) :]
+            result: Tensor = torch.func.functional_call(attend, dict(zip(tensors, constants, strict=True)), arguments)
             return result
 
         inputs = [*tensors.values(), *step.inputs]
@@ -89,7 +89,7 @@ def _captured_model(config: TrialConfig, is_of_primes: bool) -> Captured:
 
         def function(*inputs: Tensor) -> Tensor:
             marks = tagged(keeping_products) if config.compiles_checkpoints else nullcontext()
-            with math_mode.autocasting("cpu"), marks:
+            with math_mode.autocasting("cpu"), marks:  # where fake tensors are
                 weights = dict(zip(constants, inputs[:-1], strict=True))
                 result: Tensor = torch.func.functional_call(part, weights, inputs[-1:])
                 return result
@@ -98,7 +98,7 @@ def _captured_model(config: TrialConfig, is_of_primes: bool) -> Captured:
             function,
             [*constants.values(), x],
             # A block's input is freed after use; the whole model's is the batch, which stays.
-            lasting=len(constants) + config.compilation.whole,
+            lasting=len(constants) + (1 if config.compilation.whole else 0),
             weights=len(constants),
             gradients=config.mode != "forward",
         )

@@ -11,20 +11,22 @@ from lmsweep.trials.analytic.rates.operators import Operator, Operators
 def deepened(small: Operators, larger: Operators, layers: int) -> Operators | None:
     """Return the operators of a model with `layers` more layers than the small one; `larger` has one more. None if the
     additional layer changes more than how often operators run and how much those over all layers move."""
-    counts, larger_counts = ({_once(one): one.count for one in side} for side in (small, larger))
-    was = _paired(
-        [one for one in small if _once(one) not in larger_counts],
-        [one for one in larger if _once(one) not in counts],
+    count_in_small = {_once(one): one.count for one in small}
+    in_larger = {_once(one) for one in larger}
+    counterparts = _counterparts(
+        [one for one in larger if _once(one) not in count_in_small],
+        [one for one in small if _once(one) not in in_larger],
     )
-    if was is None:
+    if counterparts is None:
         return None
     deep = []
     for one in larger:
-        if (count := counts.get(_once(one))) is not None:  # of the same size: each layer adds as many runs
-            if (runs := grown(count, one.count, layers)) > 0:
-                deep.append(replace(one, count=runs))
-        elif one in was:  # it runs over all layers
-            deep.append(_grown(was[one], one, layers))
+        if _once(one) in count_in_small:  # of the same size: each layer adds as many runs
+            count = grown(count_in_small[_once(one)], one.count, layers)
+            if count > 0:
+                deep.append(replace(one, count=count))
+        elif one in counterparts:  # it runs over all layers
+            deep.append(_grown(counterparts[one], one, layers))
         else:  # only further layers have it, such as gradients of inputs behind the first trained weights
             deep.append(replace(one, count=layers * one.count))
     return tuple(deep)
@@ -34,14 +36,17 @@ def _once(one: Operator) -> Operator:
     return replace(one, count=1)
 
 
-def _paired(only_in_small: Sequence[Operator], only_in_larger: Sequence[Operator]) -> dict[Operator, Operator] | None:
-    """Return what each operator over all layers, such as an update of weights, was in the small model, with other
-    sizes there; None if one of the small model has no counterpart."""
-    kinds = sorted(map(_kind, only_in_small))
-    became = [one for one in only_in_larger if _kind(one) in kinds]
-    if sorted(map(_kind, became)) != kinds:
+def _counterparts(
+    only_in_larger: Sequence[Operator], only_in_small: Sequence[Operator]
+) -> dict[Operator, Operator] | None:
+    """Return operator over all layers of the larger model, such as an update of weights -> that of the small model,
+    which has other sizes; None if one of the small model has no counterpart."""
+    kinds = Counter(map(_kind, only_in_small))
+    over_all_layers = [one for one in only_in_larger if _kind(one) in kinds]
+    if Counter(map(_kind, over_all_layers)) != kinds:
         return None
-    return dict(zip(sorted(became, key=_kind), sorted(only_in_small, key=_kind), strict=True))
+    # Those of one kind correspond in the order in which they run, which sorting keeps.
+    return dict(zip(sorted(over_all_layers, key=_kind), sorted(only_in_small, key=_kind), strict=True))
 
 
 def _kind(one: Operator) -> tuple[str, str, int]:
@@ -96,7 +101,7 @@ def scaled(operators: Operators, batch: int, wanted: int) -> Operators:
 
     def scale(size: int) -> int:
         times, rest = divmod(size, batch)
-        return times * wanted + rest
+        return times * wanted + rest  # of 3 * batch + 7, 3 * wanted + 7
 
     return tuple(
         replace(

@@ -63,9 +63,9 @@ def at_full_depth(
     *,
     fewest: int,
 ) -> Found:
-    """Return the result of `run` for the whole model, from runs of two shallow models if possible. extrapolate: takes
-    both results and `ShallowPair.times`; None if they do not extrapolate. fewest: minimum number of layers of lmsweep's
-    own shallow models. Raises what `run` raises."""
+    """Return the result of `run` for the whole model, from those of two shallow models if possible, which may follow
+    from shallower ones in turn. extrapolate: takes both results and `ShallowPair.times`; None if they do not
+    extrapolate. fewest: minimum number of layers of lmsweep's own shallow models. Raises what `run` raises."""
     for small, larger, times in pairs_of(config, fewest):
         try:
             few, more = (at_full_depth(one, run, extrapolate, fewest=fewest) for one in (small, larger))
@@ -99,7 +99,7 @@ def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
         config = replace(config, checkpointing=str(size))
     for first in (fewest, fewest + 1):
         few = first + (layers - first) % size  # the other layers are whole groups
-        if few + max(size, 2) >= layers:  # the whole model costs no more than the two
+        if few + max(size, 2) >= layers:  # the larger would have all layers or all but one: the whole costs no more
             return
         small, larger = (replace(config, num_layers=number) for number in (few, few + size))
         yield ShallowPair(small, larger, (layers - few) // size)
@@ -114,8 +114,8 @@ def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
     found = periods_of(layers.kinds)
     if found is None:
         return
-    most = min(found.times - 2, MOST_PERIODS + (found.period == 1))  # the larger model has fewer than the whole
-    for few in range(1, most + 1):
+    most = MOST_PERIODS + 1 if found.period == 1 else MOST_PERIODS
+    for few in range(1, min(most, found.times - 2) + 1):  # the larger model has fewer periods than the whole
         kept, more = found.kept(few), found.kept(few + 1)
         if len(kept) < 2:
             continue  # checkpointing and sharding need a list of layers
@@ -127,7 +127,8 @@ def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
             small, larger, whole = map(_weights, (pair.small, pair.larger, config))
         except UnalikeError:
             return
-        if tuple(grown(*one, pair.times) for one in zip(small, larger, strict=True)) == whole:
+        extrapolated = tuple(grown(low, high, pair.times) for low, high in zip(small, larger, strict=True))
+        if extrapolated == whole:
             yield pair
 
 
@@ -136,7 +137,7 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
     found: list[Periods] = []
     for period in range(1, len(kinds) // 3 + 1):
         for begin in range(len(kinds) - 3 * period + 1):
-            end = begin + period
+            end = begin + period  # of the layers from `begin` that repeat, with those of an incomplete period
             while end < len(kinds) and kinds[end] == kinds[end - period]:
                 end += 1
             times = (end - begin) // period
@@ -147,6 +148,7 @@ def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
 
 
 def _weights(config: TrialConfig) -> tuple[int, int]:
+    """Return number and bytes of all weights."""
     return _weights_of(code_in_use(), str(config.model_code), config.model_args, config.attention)
 
 

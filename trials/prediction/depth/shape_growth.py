@@ -86,8 +86,10 @@ def fit_formula(shapes: tuple[Shape, ...], sizes: tuple[int, ...], block: int) -
 def _multiple(term: Formula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Formula | None:
     """Return the formula `factor * term`. If several factors fit, as sizes are rounded up to blocks, take the one that
     the largest power of two divides: a factor usually contains the size of an item, a constant fills its blocks."""
-    most = min(size // term(shape) for shape, size in zip(shapes, sizes, strict=True))
-    least = max(-(-(size - block + 1) // term(shape)) for shape, size in zip(shapes, sizes, strict=True))
+    terms = [term(shape) for shape in shapes]
+    most = min(size // value for size, value in zip(sizes, terms, strict=True))
+    smallest = [size - block + 1 for size in sizes]  # that are rounded up to these sizes
+    least = max(round_up(size, value) // value for size, value in zip(smallest, terms, strict=True))
     if not 0 < least <= most:
         return None
     factor = max(range(least, most + 1), key=lambda one: one & -one)  # by the lowest set bit
@@ -95,12 +97,12 @@ def _multiple(term: Formula, shapes: Sequence[Shape], sizes: Sequence[int], bloc
 
 
 def _sum_of_two(x: Formula, y: Formula, shapes: Sequence[Shape], sizes: Sequence[int], block: int) -> Formula | None:
-    (a, b), (c, d) = ((x(shape), y(shape)) for shape in shapes[:2])  # solved by Cramer's rule
-    determinant = a * d - b * c
+    (x0, y0), (x1, y1) = ((x(shape), y(shape)) for shape in shapes[:2])  # at these, sizes are not rounded (`FITTED`)
+    determinant = x0 * y1 - y0 * x1
     if not determinant:
         return None
-    first, rest = divmod(sizes[0] * d - sizes[1] * b, determinant)
-    second, other_rest = divmod(a * sizes[1] - c * sizes[0], determinant)
+    first, rest = divmod(sizes[0] * y1 - sizes[1] * y0, determinant)  # by Cramer's rule
+    second, other_rest = divmod(x0 * sizes[1] - x1 * sizes[0], determinant)
     if rest or other_rest or min(first, second) <= 0:
         return None
 
@@ -178,10 +180,11 @@ def shape_growth(traces: Mapping[Shape, Trace], block: int) -> ShapeGrowth | Non
     index_by_sizes: dict[tuple[int, ...], int] = {}  # bytes at each shape -> index of the formula that gives them
     index_by_piece: dict[int, int] = {}
     allocations = [[event for one in trace for event in one.events if event[1] > 0] for trace in traces.values()]
-    for of_piece in zip(*allocations, strict=True):
-        sizes = tuple(size for _, size in of_piece)
-        index_by_piece[of_piece[0][0]] = index_by_sizes.setdefault(sizes, len(index_by_sizes))
-    formulas = [fit_formula(shapes, sizes, block) for sizes in index_by_sizes]
+    for at_shapes in zip(*allocations, strict=True):  # of one piece, whose number is the same at all shapes
+        piece, _ = at_shapes[0]
+        sizes = tuple(size for _, size in at_shapes)
+        index_by_piece[piece] = index_by_sizes.setdefault(sizes, len(index_by_sizes))
+    formulas = [fit_formula(shapes, sizes, block) for sizes in index_by_sizes]  # by index, as sizes were added
     if None in formulas:
         return None
     # A number that no piece has gets any formula.

@@ -65,8 +65,8 @@ class VariedMemory:
     @property
     def _masks_vary(self) -> bool:
         """Whether each batch has masks of its documents. Then the configuration that is recorded keeps its lengths."""
-        masked = self.config.model_code is None and ATTENTIONS[self.config.attention].masked_by != "cu_seqlens"
-        return masked and self.config.batching == "packed"
+        needs_masks = ATTENTIONS[self.config.attention].masked_by != "cu_seqlens"  # which are offsets of documents
+        return needs_masks and self.config.model_code is None and self.config.batching == "packed"
 
     def run(
         self, config: TrialConfig, limit: int | None, workspace: int, steps: int, *, counts: bool = False
@@ -74,8 +74,8 @@ class VariedMemory:
         """Return what the first steps of a configuration, which differs from `self.config` only in the batch, need.
         counts: count all steps in which memory runs out; else stop at the first one."""
         shapes = shapes_of(config, steps)
-        some = {shape.rows == 1: shape for shape in shapes}  # one of each kind that there is
-        programs = {is_one_row: self._program(workspace, self.growth_of(one)) for is_one_row, one in some.items()}
+        examples = {shape.rows == 1: shape for shape in shapes}  # of one row, of several
+        programs = {is_one_row: self._program(workspace, self.growth_of(one)) for is_one_row, one in examples.items()}
         return simulate(programs, shapes, limit, ALLOCATORS[config.allocator], counts=counts)
 
     @lru_cache(maxsize=4)  # noqa: B019 - as long as the steps
@@ -92,13 +92,14 @@ def varied_memory(config: TrialConfig) -> VariedMemory:
 def fixed(config: TrialConfig, *, keeps_lengths: bool = False) -> TrialConfig:
     """Return one representative of all configurations whose steps differ only by the shapes of their batches. Packed
     ones keep their lengths if keeps_lengths, for masks of each batch, else the mean; others are padded, without."""
-    lengths = config.lengths if keeps_lengths else None
-    if config.batching == "packed" and not keeps_lengths:
-        lengths = str(round(float(draw(str(config.lengths), 1, MEAN_OF).mean())))
     # No prediction of one shape depends on these, so they may have any value.
-    batch = {"batch_size": 1, "batch_tokens": None, "seed": 1, "allocator": "default", "batches": 100}
-    form = {"lengths": lengths, "batching": "packed" if lengths else "padded"}
-    return replace(config, model=None, **batch | form)  # type: ignore[arg-type]
+    same = replace(config, model=None, batch_size=1, batch_tokens=None, seed=1, allocator="default", batches=100)
+    if config.batching != "packed":
+        return replace(same, lengths=None, batching="padded")
+    if keeps_lengths:
+        return same
+    mean = float(draw(str(config.lengths), 1, MEAN_OF).mean())
+    return replace(same, lengths=str(round(mean)))
 
 
 def with_size(config: TrialConfig, size: int) -> TrialConfig:
@@ -120,8 +121,8 @@ def _growth(config: TrialConfig) -> ShapeGrowth:
     their shapes, and what the user's code raises."""
     if config.accumulate > 1 or config.ddp != "none":
         raise UnpredictableError("the memory of several micro-batches or ranks whose batches differ is not predicted")
-    masks_vary = config.varies  # by lengths that `fixed` kept, not their mean
-    shapes_vary = config.lengths is None
+    masks_vary = config.varies  # `fixed` kept the lengths of packed documents, and not their mean
+    shapes_vary = config.lengths is None  # `fixed` took them away, as batches are padded
     if config.compile != "none" and (shapes_vary or masks_vary):
         raise UnpredictableError("the memory of compiled code whose batches differ is not predicted")
     if masks_vary and ATTENTIONS[config.attention].masked_by == "block_mask":
@@ -160,8 +161,7 @@ def shapes_of(config: TrialConfig, steps: int) -> tuple[Shape, ...]:
 
 
 def run_memory(config: TrialConfig) -> Prediction:
-    """Predict the memory of the steps that a trial runs: the peaks over all of them, all other fields of the largest
-    step. Raises what `VariedMemory` does."""
+    """Predict the memory of a trial's steps: the peaks over all, other fields of the largest. Raises as `_growth`."""
     family, shapes = varied_memory(config), shapes_of(config, config.batches)
     largest = max(shapes, key=lambda shape: (shape.tokens, shape.width))
     step = summary(family.growth_of(largest).trace(largest), config)
@@ -170,6 +170,7 @@ def run_memory(config: TrialConfig) -> Prediction:
         rivals = {shape for shape in shapes if shape.width > largest.width or shape.rows > largest.rows}
         each = [summary(family.growth_of(shape).trace(shape), config) for shape in rivals]
         return max([step, *each], key=lambda one: one.peak)
+    # The run has workspaces, as segments are rounded up with them; `Prediction` has none.
     run = family.run(config, None, LARGE_WORKSPACE, config.batches)
     workspaces = step.workspaces * LARGE_WORKSPACE
     return replace(step, peak=run.peak_allocated - workspaces, reserved=run.peak_reserved - workspaces)
@@ -178,10 +179,13 @@ def run_memory(config: TrialConfig) -> Prediction:
 def run_fits(config: TrialConfig, limit: MemoryLimit) -> bool | None:
     """Return whether memory lasts for the steps that a trial runs; None if that depends on less than is known."""
     family, workspace = varied_memory(config), cublas_workspace(limit.device_name)
-    for unsure, answer in ((-UNSURE_BYTES, True), (UNSURE_BYTES, None)):
-        if family.run(config, limit.bytes + unsure, workspace, config.batches).failed_at is None:
-            return answer
-    return False
+
+    def lasts(budget: int) -> bool:
+        return family.run(config, budget, workspace, config.batches).failed_at is None
+
+    if lasts(limit.bytes - UNSURE_BYTES):
+        return True
+    return None if lasts(limit.bytes + UNSURE_BYTES) else False
 
 
 def beyond(config: TrialConfig, limit: MemoryLimit, largest: Largest) -> NextSizeUp:
@@ -191,8 +195,14 @@ def beyond(config: TrialConfig, limit: MemoryLimit, largest: Largest) -> NextSiz
     found = many_steps(family.sized(units), limit)
     other = config.allocator != "expandable_segments"
     expandable = largest_lasting(replace(config, allocator="expandable_segments"), limit).sure if other else None
-    share = found.failed / found.runs  # of as few as SOME_RUNS; in all RUNS the largest size lasts
-    return NextSizeUp(units * family.unit, STEPS, RUNS, share, found.failed_steps, expandable)
+    return NextSizeUp(
+        size=units * family.unit,
+        steps=STEPS,
+        runs=RUNS,  # in which the largest size lasts
+        failed=found.failed / found.runs,  # of those that `many_steps` simulated, which may be SOME_RUNS
+        failed_steps=found.failed_steps,
+        expandable=expandable,
+    )
 
 
 def many_steps(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS, runs: int = RUNS) -> ManySteps:
@@ -236,7 +246,7 @@ def largest_lasting(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS,
 
     # One run narrows the search; then all runs decide.
     sure = largest_by(family.least, lambda units: lasts(units, -UNSURE_BYTES, 1))
-    while sure >= family.least and not lasts(sure, -UNSURE_BYTES, runs):
+    while sure >= family.least and not lasts(sure, -UNSURE_BYTES, runs):  # below: none lasts
         sure -= 1
     possible = sure
     while lasts(possible + 1, UNSURE_BYTES, runs):

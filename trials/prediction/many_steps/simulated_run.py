@@ -67,14 +67,14 @@ def simulate(
         if not counts or len(failed) == MOST_COUNTED:
             break
         begin = at + 1
-    is_share = len(failed) == MOST_COUNTED
+    steps_run = failed[-1] + 1 if len(failed) == MOST_COUNTED else None  # until the last of those counted
     return SimulatedRun(
         peak_allocated=max(one.allocator.peak_allocated for one in runs),
         peak_reserved=max(one.allocator.peak_reserved for one in runs),
         peak_needed=max(one.allocator.peak_needed for one in runs),
         retries=sum(one.allocator.retries for one in runs),
         failed_at=failed[0] if failed else None,
-        failed=round(MOST_COUNTED * len(shapes) / (failed[-1] + 1)) if is_share else len(failed),
+        failed=round(MOST_COUNTED * len(shapes) / steps_run) if steps_run else len(failed),
     )
 
 
@@ -127,10 +127,11 @@ class _Run:
         first = self._learned[self._shapes[begin].rows == 1]
         program, index = first.sizes.program, begin
         try:
+            # What building makes depends on no batch. It and what the first two steps make persist, in `first.slots`.
             self.allocator.replay(program.built, program.units(Shape(1, program.longest)), first.slots)
             for index in range(begin, len(self._shapes)):
                 learned = self._learned[self._shapes[index].rows == 1]
-                if self._done < 2:  # these make what persists for the model that was built, by its program
+                if self._done < 2:  # whatever their shape
                     self._run_whole(index, first)
                 elif self._each or not learned.shared_fits[index] or not self._run_large_only(index, learned):
                     self._run_whole(index, learned)
@@ -148,10 +149,10 @@ class _Run:
             allocator.free(address)
         allocator.replay(program.step(self._done, units), units, learned.slots)
         self._done += 1
-        if allocator.retries > retries:  # it released its cache, in which the steps found room
+        if allocator.retries > retries:  # it released its cache, in which the steps found room; `all_fits` needs none
             for one in self._learned.values():
                 one.shared_fits[:] = False
-        if self._done > program.steps_to_settle:
+        if self._done > program.steps_to_settle:  # it found room, also in what it released and reserved again
             learned.learn(index)
 
     def _run_large_only(self, index: int, learned: _Learned) -> bool:
@@ -163,10 +164,10 @@ class _Run:
             return False
         if not operations:
             return True
-        if not learned.all_fits[index]:
+        if not learned.all_fits[index]:  # with what is large, it may hold more than any before
             return False
         units = {piece: units_of(int(sizes[program.growth.formula_index[piece]])) for piece in allocated(operations)}
-        allocator, slots = self.allocator.copied(), learned.slots.copy()
+        allocator, slots = self.allocator.copied(), learned.slots.copy()  # kept only if all find room
         try:
             allocator.replay(operations, units, slots)
         except OutOfMemoryError:

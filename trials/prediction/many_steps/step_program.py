@@ -7,7 +7,7 @@ model is built once, for the longest row. The first step also allocates what per
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,12 +74,13 @@ class StepProgram:
     def _places(self) -> list[range]:
         """Return the places in the form of the stretches of `init`, and of each of the first three iterations."""
         begin = sum(one.phase == "init" for one in self.growth.form)
-        ends = [place + 1 for place, one in enumerate(self.growth.form) if one.phase == "dropped"]
+        ends = [place + 1 for place, one in enumerate(self.growth.form) if one.phase == "dropped"]  # of iterations
         return [range(start, end) for start, end in pairwise([0, begin, *ends[:3]])]
 
     @cached_property
     def _batch(self) -> set[int]:
-        """Return the pieces of the recorded batch, which no step holds: lasting ones of just its tokens' bytes."""
+        """Return the pieces of the recorded batch, which no step holds: lasting ones with the bytes of its tokens at
+        every recorded shape, as no weight has."""
         if self.holds_batch:
             return set()
         recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in self.growth.shapes]
@@ -90,19 +91,20 @@ class StepProgram:
     @cached_property
     def _workspaces(self) -> dict[int, int]:
         """Place of a stretch that calls cuBLAS first in its phase -> the piece of its workspace."""
-        first: dict[str, int] = {}
+        place_of_phase: dict[str, int] = {}
         for place, one in enumerate(self.growth.form):
             if one.first_product is not None:
-                first.setdefault(one.phase, place)
-        return {place: len(self.growth.formula_index) + index for index, place in enumerate(first.values())}
+                place_of_phase.setdefault(one.phase, place)
+        return dict(zip(place_of_phase.values(), count(len(self.growth.formula_index))))
 
     @cached_property
     def _steps(self) -> list[list[int]]:
+        """Return the operations of steps 0 and 1, of even steps and of odd steps from there on."""
         first, second, third = map(self._operations, self._places[1:])
         if {*freed(third)} == {*allocated(third)}:
             return [first, second, third, third]
-        # The third step frees pieces that the second made, and leaves its own to the fourth, which does the reverse. If
-        # the second is [5], the third is [6, ~5] and the fourth [5, ~6]: pieces 5 and 6 are swapped.
+        # All allocate the same tensors in the same order. The third frees what the second made, and leaves its own to
+        # the fourth, which does the reverse: if the second is [5] and the third [6, ~5], the fourth is [5, ~6].
         pairs = list(zip(allocated(second), allocated(third), strict=True))
         swapped = {late: early for early, late in pairs} | dict(pairs)
         fourth = [swapped.get(one, one) if one >= 0 else ~swapped.get(~one, ~one) for one in third]
@@ -110,13 +112,13 @@ class StepProgram:
 
     def _operations(self, places: range) -> list[int]:
         """Return the operations of the stretches at these places of the form."""
-        found = []
+        found: list[int] = []
         for place in places:
-            one, workspace = self.growth.form[place], self._workspaces.get(place)
-            for number, (piece, change) in enumerate(one.events):
-                if workspace is not None and number == one.first_product:
-                    found.append(workspace)
-                found.append(piece if change > 0 else ~piece)
+            one = self.growth.form[place]
+            operations = [piece if change > 0 else ~piece for piece, change in one.events]
+            if place in self._workspaces and one.first_product is not None:
+                operations.insert(one.first_product, self._workspaces[place])
+            found += operations
         return found
 
 

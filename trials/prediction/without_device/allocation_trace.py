@@ -43,14 +43,9 @@ Trace = list[Stretch]
 
 def everything_freed(stretches: Trace) -> Stretch:
     """The stretch `dropped`, which frees everything that these stretches leave allocated."""
-    alive: dict[int, int] = {}
-    for stretch in stretches:
-        for piece, change in stretch.events:
-            if change > 0:
-                alive[piece] = change
-            else:
-                alive.pop(piece, None)
-    return Stretch(phase="dropped", events=[(piece, -size) for piece, size in alive.items()])
+    events = [event for one in stretches for event in one.events]
+    freed = {piece for piece, change in events if change < 0}
+    return Stretch(phase="dropped", events=[(piece, -change) for piece, change in events if piece not in freed])
 
 
 def leaves_only(phase: str | None, iteration: Trace) -> bool:
@@ -62,8 +57,7 @@ def leaves_only(phase: str | None, iteration: Trace) -> bool:
 
 
 def without_lasting(iteration: Trace) -> Trace:
-    """Return the iteration without the allocations that it does not free and those of cuBLAS, as a later one, which
-    finds them, runs."""
+    """Return the iteration without the allocations that it does not free and cuBLAS's, which a later one finds."""
     freed = {piece for stretch in iteration for piece, change in stretch.events if change < 0}
     return [
         replace(one, first_product=None, events=[event for event in one.events if event[0] in freed])
@@ -162,8 +156,7 @@ class Recorder:
     """Records the trace of what a storage tracker sees."""
 
     def __init__(self, tracker: StorageTracker, scratch: Scratch | None, log: OperatorLog) -> None:
-        """`scratch` returns the extra bytes that an operator uses while it runs. It is called with PyTorch's operator,
-        the arguments and the result."""
+        """scratch: returns the bytes that an operator with its arguments and result takes while it runs."""
         self.log = log
         self.trace: Trace = []
         self._scratch = scratch

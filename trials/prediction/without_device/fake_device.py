@@ -82,8 +82,7 @@ class Fakes(FakeTensorMode):
 
 
 def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: object, **__: object) -> Tensor:
-    """The products of a mixture of experts, as torch.nn.functional.grouped_mm documents their shapes. PyTorch's own
-    shape function accepts only bfloat16."""
+    """The shapes of torch.nn.functional.grouped_mm. PyTorch's own shape function accepts only bfloat16."""
     rows, outer = a.shape[-2], b.shape[-1]
     if a.dim() == b.dim() == 2:  # groups divide the inner dimension: a product for each
         assert offsets is not None, "each group ends at one of these"

@@ -8,6 +8,7 @@ of the kernel that made it.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from math import prod
 from typing import NamedTuple
 
@@ -90,28 +91,6 @@ class Kernel:
         self.after = {one.now for one in self.after | other.after} - {self}
 
 
-class Values:
-    """Numbers for the values that storages hold one after the other."""
-
-    def __init__(self) -> None:
-        self._now: dict[Storage, int] = {}
-        self._count = 0
-
-    def read(self, storage: Storage) -> int:
-        if storage not in self._now:
-            self.write(storage)
-        return self._now[storage]
-
-    def keep(self, storage: Storage, value: int) -> None:
-        """Note that a storage holds a value that another one holds too."""
-        self._now[storage] = value
-
-    def write(self, storage: Storage) -> int:
-        self._count += 1
-        self._now[storage] = self._count
-        return self._count
-
-
 def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, across_layers: bool) -> list[Operator]:
     """The kernels of an iteration, in order. `across_layers`: the whole model is one graph."""
     fusion = _Fusion(is_compiled, across_layers=across_layers)
@@ -137,7 +116,9 @@ class _Fusion:
     def __init__(self, is_compiled: Callable[[Operator], bool], *, across_layers: bool) -> None:
         self._is_compiled = is_compiled
         self._across_layers = across_layers
-        self._values = Values()
+        self._numbers = count()  # for new values
+        self._value_in: dict[Storage, int] = {}
+        """Storage -> the value that it holds now."""
         self._kernels: list[Kernel] = []
         """Also those that were merged into others."""
         self._made_by: dict[int, Kernel] = {}
@@ -152,14 +133,16 @@ class _Fusion:
         """Take the operator that ran next: it joins kernels, or becomes one."""
         operator, block, read, wrote = seen
         operator = replace(operator, is_compiled=self._is_compiled(operator))
-        operands = {self._values.read(storage): size for storage, size in read}
+        operands = {self._value_in.setdefault(storage, next(self._numbers)): size for storage, size in read}
         cast = (operator.phase, operator.is_again, block, operator.bytes, *operands)
         is_cast = operator.is_compiled and operator.name == "_to_copy"
         if is_cast and cast in self._casts:  # a compiler casts a value once
             for (storage, _), value in zip(wrote, self._casts[cast], strict=True):
-                self._values.keep(storage, value)
+                self._value_in[storage] = value
             return
-        results = {self._values.write(storage): size for storage, size in wrote}
+        made = {storage: next(self._numbers) for storage, _ in wrote}
+        self._value_in |= made
+        results = {made[storage]: size for storage, size in wrote}
         self._bytes |= results
         if is_cast:
             self._casts[cast] = list(results)
