@@ -201,9 +201,8 @@ def run_of(config: TrialConfig, operators: Operators, claim: Claim) -> Run:
                step=predicted_step(operators, sized, rates))  # fmt: skip
 
 
-@cache
-def _rates() -> DeviceRates:
-    return DeviceRates()
+_rates = cache(DeviceRates)
+"""Returns the rates of all devices, which are read once."""
 
 
 def _tuned(runs: Sequence[Run], claim: Claim) -> tuple[float, float]:
