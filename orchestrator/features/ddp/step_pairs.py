@@ -183,10 +183,16 @@ def pair_rows(
             return replace(times, flags=doubtful)
         return replace(times, flags=doubtful + flags_of_times(config, work, times.samples, device))
 
+    def phase_time(place: int) -> Callable[[Pair], float]:
+        return lambda pair: pair.synchronized.phases[place]
+
+    def local_time(rank: int) -> Callable[[Pair], float]:
+        return lambda pair: pair.local_by_rank[rank]
+
     # In the order of `DataParallelStep.phases`.
     phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])
     for place, phase in enumerate(phases):
-        yield timed(phase, phase, lambda pair, place=place: pair.synchronized.phases[place])
+        yield timed(phase, phase, phase_time(place))
     yield timed("step", "step", lambda pair: pair.synchronized.step)
     if config.device_type == "cuda":
         yield row("step", "enqueue_time", lambda pair: pair.synchronized.enqueue or 0.0)
@@ -203,7 +209,7 @@ def pair_rows(
     yield replace(exposed, flags=doubtful + exposed_flags(exposed.samples or ()))
     yield row("local_step", "skew", lambda pair: max(pair.local_by_rank) - min(pair.local_by_rank))
     for rank in ranks:
-        yield row(f"rank{rank}", "local_step_time", lambda pair, rank=rank: pair.local_by_rank[rank])
+        yield row(f"rank{rank}", "local_step_time", local_time(rank))
 
 
 def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:

@@ -220,8 +220,8 @@ def _whole_copy(step: ComparedStep) -> TrainingStep:
     copy = TrainingStep(step.config, step.math_mode)
     for mine, theirs in zip(copy.model.parameters(), step.training.model.parameters(), strict=True):
         mine.data = gathered(theirs.detach())
-    for mine, theirs in zip(scales_of_stored(copy.model), scales_of_stored(step.training.model), strict=True):
-        mine.copy_(theirs)
+    for scale, stored in zip(scales_of_stored(copy.model), scales_of_stored(step.training.model), strict=True):
+        scale.copy_(stored)
     return copy
 
 
