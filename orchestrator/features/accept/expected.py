@@ -111,7 +111,8 @@ def _of_gpu(process: Process, same: Sequence[Process], device: Device) -> Expect
     named = [(_name(one.device_name), one) for one in same]
     if same_gpu := [one for name, one in named if name == device.name]:
         return _over_machines(process, same_gpu, f"the shipped sets of {device.name}", "kind")
-    same_chip = [(name, one) for name, one in named if name and _chip_of(name) == _chip_of(device.name)]
+    chip = CHIP.get(device.name, device.name)
+    same_chip = [(name, one) for name, one in named if name and CHIP.get(name, name) == chip]
     if not same_chip or process.judged.part not in BY_CHIP:
         return None
     words = f"the shipped sets of {same_chip[0][0]}, the same chip"
@@ -144,10 +145,6 @@ def _same_part(process: Process, others: Iterable[Process], *, disturbed: bool =
     """Return the processes that measured the same part of the same cell, undisturbed unless `disturbed`."""
     same = [one for one in others if one.cell == process.cell and one.judged.part == process.judged.part]
     return [one for one in same if disturbed or not one.slowed_by]
-
-
-def _chip_of(name: str) -> str:
-    return CHIP.get(name, name)
 
 
 def _over_machines(

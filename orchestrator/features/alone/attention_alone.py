@@ -56,7 +56,14 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         step = AttentionStep(config, bench.math_mode, output_dtype=probe.output_dtype if probe else None)
         if len(phases) > 1:
             step.give_gradient()
-        timer = _timer(config, step, phases)
+        timer = QueuedTimer(
+            [Phase(name=name, run=getattr(step, name)) for name in phases],
+            config.device_type,
+            warmup=config.warmup_steps,
+            measured=config.measure_steps,
+            before_each=l2_flusher(config.device_type) if config.cold_l2 else None,
+            drop=step.drop,
+        )
         if config.compiles:
             yield from compile_rows(bench, timer.from_idle, phases, cuda_graphs=step.uses_cuda_graphs)
         series = take_queued_series(bench, timer, watch)
@@ -83,17 +90,6 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 def phases_of(config: TrialConfig) -> tuple[str, ...]:
     return PHASES if PASSES[config.mode] > 1 else PHASES[:1]
-
-
-def _timer(config: TrialConfig, step: AttentionStep, phases: Sequence[str]) -> QueuedTimer:
-    return QueuedTimer(
-        [Phase(name=name, run=getattr(step, name)) for name in phases],
-        config.device_type,
-        warmup=config.warmup_steps,
-        measured=config.measure_steps,
-        before_each=l2_flusher(config.device_type) if config.cold_l2 else None,
-        drop=step.drop,
-    )
 
 
 def _times(

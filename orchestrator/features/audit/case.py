@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from lmsweep.orchestrator.features.audit.causes.variants import launch_bound_factor, ratio
+from lmsweep.orchestrator.features.audit.causes.variants import ratio
 from lmsweep.orchestrator.features.audit.claims.counting import (
     Convention,
     conventions,
@@ -14,7 +14,7 @@ from lmsweep.orchestrator.features.audit.claims.counting import (
 )
 from lmsweep.orchestrator.features.audit.claims.stated_claim import Claim
 from lmsweep.orchestrator.features.audit.operator_changes import without_gradients_of_weights
-from lmsweep.orchestrator.features.audit.prediction import USUAL_MFU, Predicted, Run
+from lmsweep.orchestrator.features.audit.prediction import USUAL_MFU, Predicted, Run, with_communication
 
 RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"
 """The numbers that a claim may state. Each is converted to tokens a second of all GPUs."""
@@ -115,7 +115,9 @@ class Case:
     @cached_property
     def launch_factor(self) -> float:
         """Return how many times faster the step seems to be if only its launches are timed."""
-        return launch_bound_factor(self.run) if self.run else 8.0  # a usual factor
+        if not self.run:
+            return 8.0  # a usual factor
+        return max(1.0, self.run.seconds / max(1e-6, with_communication(self.run.step).launching))
 
     @cached_property
     def frozen_factor(self) -> float:

@@ -3,7 +3,7 @@
 An operator of the blocks has a `count` above 1: it runs once in each block.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, class_of
@@ -62,7 +62,7 @@ def _written_out(one: Operator) -> Iterator[Operator]:
     batch, heads, context, width = query
     is_backward = "backward" in one.name
     scores = batch * heads * context * context  # of 2 bytes each
-    product = replace(
+    product = replace(  # that of scores and that of values have the same FLOPs and bytes
         one,
         name="bmm",
         shapes=((batch * heads, context, width), (batch * heads, width, context)),
@@ -76,28 +76,23 @@ def _written_out(one: Operator) -> Iterator[Operator]:
     yield replace(one, name="mul", shapes=((scores,),), flops=0, bytes=round(passes * 2 * scores), layout="")
 
 
-def in_dtype(dtype: str) -> Callable[[Operators], Operators]:
-    """Return a function that changes all products of 16 or 8 bits to `float32` or `tf32`."""
-
-    def change(operators: Operators) -> Operators:
-        return tuple(
-            replace(one, dtype=dtype, bytes=2 * one.bytes, name="mm" if one.name == "_scaled_mm" else one.name)
-            if one.name in PRODUCTS and one.dtype in ("bfloat16", "float16", "float8_e4m3fn")
-            else one
-            for one in operators
-        )
-
-    return change
+def in_dtype(operators: Operators, dtype: str) -> Operators:
+    """Return the operators with all products of 16 or 8 bits in `float32` or `tf32`; their bytes roughly double."""
+    return tuple(
+        replace(one, dtype=dtype, bytes=2 * one.bytes, name="mm" if one.name == "_scaled_mm" else one.name)
+        if one.name in PRODUCTS and one.dtype in ("bfloat16", "float16", "float8_e4m3fn")
+        else one
+        for one in operators
+    )
 
 
 def experts_in_float32(operators: Operators) -> Operators:
-    changed = in_dtype("float32")
-    return tuple(changed((one,))[0] if "experts" in one.module else one for one in operators)
+    return tuple(in_dtype((one,), "float32")[0] if "experts" in one.module else one for one in operators)
 
 
 def without_gradients_of_weights(operators: Operators) -> Operators:
     """Return the operators of a step that trains no more than a small share of the weights: half of the products of
-    backward, no optimizer."""
+    backward, no optimizer, no exchange of gradients."""
     halved = (
         replace(one, count=max(1, one.count // 2)) if _is_halved(one) else one
         for one in operators

@@ -97,10 +97,6 @@ class Predicted:
     """Why no step of the claim fits, by lmsweep's own loop."""
 
     @property
-    def is_recomputed(self) -> bool:
-        return all(one.config.checkpointing != "none" for one in self.runs)
-
-    @property
     def low(self) -> float:
         """Return the lower end: by the deviation or, if that is lower, with the slowest host that is known."""
         return self.middle * math.exp(-max(self.host_gap, INTERVAL_DEVIATIONS * self.deviation))
@@ -201,9 +197,8 @@ def run_of(config: TrialConfig, operators: Operators, claim: Claim) -> Run:
                step=predicted_step(operators, sized, rates))  # fmt: skip
 
 
-@cache
-def _rates() -> DeviceRates:
-    return DeviceRates()
+_rates = cache(DeviceRates)
+"""Returns the rates of all devices, which are read once."""
 
 
 def _tuned(runs: Sequence[Run], claim: Claim) -> tuple[float, float]:

@@ -84,7 +84,7 @@ def _case(claim: Claim, answers: Mapping[Question, Answer]) -> Case:
     said = predicted(claim, answers)
     if isinstance(said, Refusal):
         return Case(claim=claim, predicted=None, why_not=said.reason)
-    if said.is_recomputed:  # its FLOPs count, too
+    if all(one.config.checkpointing != "none" for one in said.runs):  # what is computed again counts as FLOPs, too
         claim = replace(claim, checkpointing="block")
     return Case(claim=claim, predicted=said)
 

@@ -105,8 +105,8 @@ def stored_answers(
     jobs: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         jobs.setdefault(job_of(cell), []).append(cell)
-    pairs = [(answer(of_job, aim), of_job) for of_job in jobs.values()]
-    answers = [one for one, _ in pairs if isinstance(one, Answer)]
+    found = [answer(of_job, aim) for of_job in jobs.values()]
+    answers = [one for one in found if isinstance(one, Answer)]
     if not answers:
         of_all = answer(cells, aim)
         reason = of_all.reason if isinstance(of_all, NoAnswer) else "no result of a step"

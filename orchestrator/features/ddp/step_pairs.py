@@ -189,6 +189,7 @@ def pair_rows(
     def local_time(rank: int) -> Callable[[Pair], float]:
         return lambda pair: pair.local_by_rank[rank]
 
+    # In the order of `DataParallelStep.phases`.
     phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])
     for place, phase in enumerate(phases):
         yield timed(phase, phase, phase_time(place))

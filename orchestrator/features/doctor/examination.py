@@ -19,7 +19,7 @@ import psutil
 
 from lmsweep.orchestrator.cluster.joining import connect
 from lmsweep.orchestrator.cluster.node_discovery import ask_nodes
-from lmsweep.orchestrator.cluster.nodes import Node, this_machine
+from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.cluster.placement import live_nodes
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.features.doctor.gpu_inventory import gpu_states
@@ -44,7 +44,6 @@ NVIDIA, DISPLAY = "0x10de", "0x03"
 
 
 def examine() -> list[Found]:
-    """Run all checks on this machine."""
     _here.cache_clear()
     return [finding for check in CHECKS for finding in check()]
 
@@ -59,9 +58,7 @@ def examine_nodes(address: str | None) -> list[Examined]:
     return [Examined(node=node.address, findings=findings) for node, findings in pairs]
 
 
-@cache
-def _here() -> Node:
-    return this_machine()
+_here = cache(this_machine)
 
 
 def devices() -> Iterator[Found]:

@@ -61,33 +61,26 @@ def gpu_states() -> GpuInventory:
 def _state(nvml: Any, index: int, driver: str) -> GpuState:
     gpu = nvml.nvmlDeviceGetHandleByIndex(index)
 
-    def ask(function: Callable[..., Any], *arguments: Any) -> Any:
+    def ask(function: Callable[..., Any], *arguments: Any, as_: Callable[[Any], Any] = lambda answer: answer) -> Any:
         try:
-            return function(gpu, *arguments)
+            return as_(function(gpu, *arguments))
         except nvml.NVMLError:  # not supported, not permitted or not in this driver
             return None
 
-    memory = ask(nvml.nvmlDeviceGetMemoryInfo)
-    processes = ask(nvml.nvmlDeviceGetComputeRunningProcesses)
-    utilization = ask(nvml.nvmlDeviceGetUtilizationRates)
-    persistence, mig = ask(nvml.nvmlDeviceGetPersistenceMode), ask(nvml.nvmlDeviceGetMigMode)
-    ecc = ask(nvml.nvmlDeviceGetEccMode)
-    limit = ask(nvml.nvmlDeviceGetPowerManagementLimit)
-    default_limit = ask(nvml.nvmlDeviceGetPowerManagementDefaultLimit)
     return GpuState(
         name=str(nvml.nvmlDeviceGetName(gpu)),
         driver_version=driver,
-        memory=memory and int(memory.total),
-        memory_used=memory and int(memory.used),
-        processes=None if processes is None else len(processes),
-        utilization=utilization and int(utilization.gpu),
+        memory=ask(nvml.nvmlDeviceGetMemoryInfo, as_=lambda memory: int(memory.total)),
+        memory_used=ask(nvml.nvmlDeviceGetMemoryInfo, as_=lambda memory: int(memory.used)),
+        processes=ask(nvml.nvmlDeviceGetComputeRunningProcesses, as_=len),
+        utilization=ask(nvml.nvmlDeviceGetUtilizationRates, as_=lambda rates: int(rates.gpu)),
         temperature=ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
         slowdown_temperature=ask(nvml.nvmlDeviceGetTemperatureThreshold, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
-        power_limit=None if limit is None else limit / 1000,
-        default_power_limit=None if default_limit is None else default_limit / 1000,
-        persistent=None if persistence is None else bool(persistence),
-        partitioned=None if mig is None else bool(mig[0]),
-        ecc=None if ecc is None else bool(ecc[0]),
+        power_limit=ask(nvml.nvmlDeviceGetPowerManagementLimit, as_=lambda limit: limit / 1000),  # from milliwatts
+        default_power_limit=ask(nvml.nvmlDeviceGetPowerManagementDefaultLimit, as_=lambda limit: limit / 1000),
+        persistent=ask(nvml.nvmlDeviceGetPersistenceMode, as_=bool),
+        partitioned=ask(nvml.nvmlDeviceGetMigMode, as_=lambda modes: bool(modes[0])),  # the current mode, then the next
+        ecc=ask(nvml.nvmlDeviceGetEccMode, as_=lambda modes: bool(modes[0])),
         uncorrected_errors=ask(
             nvml.nvmlDeviceGetTotalEccErrors, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
         ),

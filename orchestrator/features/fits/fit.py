@@ -91,9 +91,9 @@ class Fit:
 
     def rate(self, trainer: str | None) -> Interval | None:
         """Return tokens a second and their interval, as lmsweep's own loop trains or the trainer named."""
-        own = (self.tokens_per_second, self.tokens_per_second_between)
-        others = (self.tokens_per_second_of_others, self.tokens_per_second_of_others_between)
-        return _interval(*(others if trainer else own))
+        if trainer:
+            return _interval(self.tokens_per_second_of_others, self.tokens_per_second_of_others_between)
+        return _interval(self.tokens_per_second, self.tokens_per_second_between)
 
     def spent(self) -> Interval | None:
         """Return dollars and their interval."""

@@ -16,7 +16,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_override, single_
 from lmsweep.orchestrator.sweep.users_code import configuration_file
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
-from lmsweep.trials.analytic.prices import Price, parse_prices
+from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.hub_configurations import FOLDER, read_configuration
 from lmsweep.trials.results.roles import MODEL
@@ -101,7 +101,7 @@ class FitRequest:
             raise RequestError(
                 f"--gpus {max(self.gpus)} with --lengths: ranks whose batches differ are not predicted; leave out one"
             )
-        self.methods_meant(), self.tokens_meant(), self.prices_meant()  # raise for a wrong one
+        self.methods_meant(), self.tokens_meant(), parse_prices(self.prices)  # raise for a wrong one
         return replace(self, gpus=tuple(dict.fromkeys(self.gpus)), context=self.context_meant())
 
     def trial(self) -> Trial:
@@ -252,9 +252,6 @@ class FitRequest:
         if not found or float(found[1]) == 0:
             raise RequestError(f"--tokens {self.tokens}: write a number of tokens, such as 300M or 1B")
         return float(found[1]) * _SCALES[found[2].upper()]
-
-    def prices_meant(self) -> list[Price]:
-        return parse_prices(self.prices)
 
     def assumed(self) -> list[str]:
         """Return what the prediction assumes, in sentences."""

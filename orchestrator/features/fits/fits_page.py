@@ -74,7 +74,6 @@ def _columns(answer: FitsOutput) -> str:
 
 
 def _others_heading(answer: FitsOutput) -> str:
-    """Return the heading of OTHERS."""
     return f"{answer.trainer}'s tokens/s" if answer.trainer else OTHERS
 
 

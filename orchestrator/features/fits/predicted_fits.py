@@ -14,7 +14,7 @@ from lmsweep.orchestrator.predicting.predicted_step import predicted_step, sourc
 from lmsweep.orchestrator.predicting.varied_times import SOME_BATCHES, padding_of, varied_times
 from lmsweep.trials.analytic.datasheets import capabilities_of
 from lmsweep.trials.analytic.prediction_question import Answer, Largest, MemoryLimit, Question
-from lmsweep.trials.analytic.prices import hourly_dollars
+from lmsweep.trials.analytic.prices import hourly_dollars, parse_prices
 from lmsweep.trials.analytic.rates.intervals import Sure, peak_of_others
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.analytic.rates.rate_set import Rates
@@ -72,7 +72,7 @@ def find_fits(request: FitRequest) -> list[Fit]:
     wrong, such as a target that no layer has, or if all answers are unknown for one reason."""
     request = request.checked()
     devices = request.gpus_meant()
-    prices = hourly_dollars(request.prices_meant(), [(one.name, None) for one in devices])
+    prices = hourly_dollars(parse_prices(request.prices), [(one.name, None) for one in devices])
     for device in devices:
         for gpus in request.gpus if device.datasheet else ():
             request.layout(device, gpus)  # raises before anything is predicted
@@ -146,9 +146,8 @@ def _fit(
     if candidate.config.varies:
         sized = _with_batch(candidate.config, fit.batch)
         padded = replace(fit, beyond=answer.beyond[place], padding=padding_of(sized))
-        return _with_speed(
-            padded, _varied_speed(sized, answer, rates.of(device.datasheet), request.trainer), request, hourly
-        )
+        speed = _varied_speed(sized, answer, rates.of(device.datasheet), request.trainer)
+        return _with_speed(padded, speed, request, hourly)
     layout = request.layout(device, candidate.gpus)
     sized = replace(candidate.config, batch_size=fit.batch, nodes=layout.nodes)
     step = predicted_step(

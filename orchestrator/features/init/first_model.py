@@ -41,6 +41,22 @@ PLAIN = ("", "int", "float", "str", "bool", "list", "tuple", "dict", "None")
 ADAPTER = "lmsweep_model.py"
 """The file with a function that builds a model whose class takes more than a sweep file holds."""
 BUILD = f"{ADAPTER.removesuffix('.py')}:build"
+TO_COMPLETE = '''"""Builds the model that lmsweep measures. Its forward takes tokens and returns logits."""
+
+
+def build(vocab_size, context_length):
+    raise NotImplementedError({advice!r})
+'''
+"""ADAPTER, if the user must write what builds the model."""
+COMPLETE = '''"""Builds {model} for lmsweep: from the fields that `build` names, and model_args as changes."""
+
+{imports}
+
+
+def build({taken}):
+    {body}
+'''
+"""ADAPTER, if it builds the model from its settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,21 +188,11 @@ def _to_write(one: _Way | LeftOut, not_chosen: tuple[str, ...]) -> FirstModel:
     """Return a function that the user completes; until then, reading the sweep file says what to write."""
     words = _advice_on(one, None)
     named = one if isinstance(one, LeftOut) else one.model
-    text = "\n".join(
-        [
-            '"""Builds the model that lmsweep measures. Its forward takes tokens and returns logits."""',
-            "",
-            "",
-            "def build(vocab_size, context_length):",
-            f"    raise NotImplementedError({words!r})",
-            "",
-        ]
-    )
     name = named.reference.rpartition(":")[2].partition(".")[0]  # Net of mine.model:Net.small
     return FirstModel(
         line=f'model: {{name: {as_yaml(name)}, call: "{BUILD}"}}',
         notes=(f"# {named.place}. Write build in {ADAPTER}, which says what it needs, or another model here.",),
-        adapter=text,
+        adapter=TO_COMPLETE.format(advice=words),
         to_write=f"build in {ADAPTER}: {words}",
         not_chosen=not_chosen,
     )
@@ -293,16 +299,9 @@ def _adapter(candidate: Candidate, settings: Settings) -> str:
     for reference in settings.imports:
         imports.setdefault(reference.partition(":")[0], []).append(reference.partition(":")[2])
     lines = [f"from {module} import {', '.join(sorted({*names}))}" for module, names in sorted(imports.items())]
-    return "\n".join(
-        [
-            f'"""Builds {candidate.reference.partition(":")[2]} for lmsweep: from the fields that `build` names, '
-            'and model_args as changes."""',
-            "",
-            *lines,
-            "",
-            "",
-            f"def build({', '.join([*taken, '**changes'])}):",
-            f"    {settings.body.format(given=given)}",
-            "",
-        ]
+    return COMPLETE.format(
+        model=candidate.reference.partition(":")[2],
+        imports="\n".join(lines),
+        taken=", ".join([*taken, "**changes"]),
+        body=settings.body.format(given=given),
     )

@@ -60,18 +60,10 @@ def first_sweep(name: str, discovery: Discovery, *, device: str, gpus: int, code
         # A grid begins with an empty line. `  - workloads:` becomes `  # - workloads:`.
         on_two = ["", "  # This machine has one GPU; with two:", *(f"  # {line[2:]}" for line in on_two[1:])]
     grids = [*on_one, *on_two]
-    lines = [
-        f"name: {as_yaml(name)}",
-        "description: A first look at the time and memory of a training step.",
-        *(
-            [f"code: {as_yaml(code)}  # the folder with your code, relative to this file"]
-            if code and discovery.files
-            else []
-        ),
-        "",
-        "grids:",
-        *(grids if grids[0] else grids[1:]),  # all but the first begin with an empty line
-    ]
+    lines = [f"name: {as_yaml(name)}", "description: A first look at the time and memory of a training step."]
+    if code and discovery.files:
+        lines.append(f"code: {as_yaml(code)}  # the folder with your code, relative to this file")
+    lines += ["", "grids:", *(grids if grids[0] else grids[1:])]  # all but the first begin with an empty line
     if not_measured:
         lines += ["", "# Found, and not measured:", *(f"# - {words}" for words in not_measured)]
     return FirstSweep(text="\n".join(lines) + "\n", model=model, not_measured=tuple(not_measured))

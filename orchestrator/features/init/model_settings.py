@@ -8,7 +8,6 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 from lmsweep.orchestrator.features.init.definitions import (
     Class,
@@ -104,26 +103,17 @@ def _fields(settings_class: Class) -> tuple[Parameter, ...] | None:
     return None
 
 
-class _Owner(NamedTuple):
-    """A class whose methods may make the model, its settings or its builder."""
-
-    owner: Class
-    before: str
-    after: str
-    """What turns a method's result into the model: `Net(` and `)` around settings, `.build()` after a builder."""
-    named: tuple[Class, ...]
-    """The classes in the resulting expression."""
-
-
 def _of_functions(model: Class, settings_class: Class | None, builders: list[Class]) -> Iterator[Settings]:
     """Yield the ways by classmethods and staticmethods whose required parameters are plain values. Their bodies:
     `return Net.small({given})`, `return Net(Config.small({given}))` and `return Builder.small({given}).build()`.
     """
-    owners = [_Owner(model, before="", after="", named=(model,))]
+    # A class whose methods may make the model, its settings or its builder; how a result becomes the model; the classes
+    # that this names.
+    owners: list[tuple[Class, str, tuple[Class, ...]]] = [(model, "{}", (model,))]
     if settings_class:
-        owners.append(_Owner(settings_class, before=f"{model.name}(", after=")", named=(model, settings_class)))
-    owners += [_Owner(one, before="", after=".build()", named=(one,)) for one in builders]
-    for owner, before, after, named in owners:
+        owners.append((settings_class, f"{model.name}({{}})", (model, settings_class)))
+    owners += [(one, "{}.build()", (one,)) for one in builders]
+    for owner, expression, named in owners:
         for name, function in owner.methods.items():
             kinds = {last_name(one) for one in function.decorator_list}
             if not kinds & {"classmethod", "staticmethod"} or name.startswith(("_", *_FROM_FILES)):
@@ -133,7 +123,8 @@ def _of_functions(model: Class, settings_class: Class | None, builders: list[Cla
             # The `name` of a preset is plain, but cannot be guessed.
             is_unknown = any(_is_object(one) or one.name == "name" for one in taken if one.required)
             if makes_owner and taken and not is_unknown:
-                yield _settings(taken, f"return {before}{owner.name}.{name}({GIVEN}){after}", *named)
+                made = expression.format(f"{owner.name}.{name}({GIVEN})")
+                yield _settings(taken, f"return {made}", *named)
 
 
 def _of_default(model: Class) -> Settings | None:

@@ -36,8 +36,6 @@ from lmsweep.trials.spec.quantities import gib, ms
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
-BY_OTHERS = "by {}"
-"""Column: the step's time in public training stacks (`by other trainers`), or in the trainer that was named."""
 LENGTHS = ("padding", "recompiles", "out of memory")
 """The columns of trials whose batches differ by their lengths."""
 MOST_REASONS = 3
@@ -64,7 +62,8 @@ class PlanText:
 
     @property
     def _by_others(self) -> str:
-        return BY_OTHERS.format(self.trainer or "other trainers")
+        """Return the heading of the step's time in public training stacks, or in the trainer that was named."""
+        return f"by {self.trainer or 'other trainers'}"
 
     def listing(self, *, all: bool = False) -> Listing:
         """Return the summary, a table of the trials, and the reasons for unknown values."""

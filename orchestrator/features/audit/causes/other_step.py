@@ -7,6 +7,7 @@ in public runs.
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.case import EVERY, RATE, STEP, Case
@@ -54,10 +55,10 @@ def precision(case: Case) -> Factors:
     if stated == "fp32":
         return []
     # Without a prediction: the ratio of peaks, a tenth more.
-    full = ratio(run, in_dtype("float32")) if run else case.peak / (device.fp32 * 0.9)
+    full = ratio(run, partial(in_dtype, dtype="float32")) if run else case.peak / (device.fp32 * 0.9)
     ways = [*_around(full, "products in float32 take {1:.2g} times", weight=0.45)]
     if device.tf32 and stated != "tf32":
-        tf32 = ratio(run, in_dtype("tf32")) if run else 2.0
+        tf32 = ratio(run, partial(in_dtype, dtype="tf32")) if run else 2.0
         ways += _around(tf32, "products in TF32 take {1:.2g} times", weight=0.35)
     if case.claim.shape.size and case.claim.shape.size.num_experts and run:
         words = "experts in float32 under autocast take {1:.2g} times"

@@ -53,11 +53,6 @@ def offloaded_seconds(run: Run) -> tuple[float, float]:
     return 2 * saved / host_link(device), crossing + updating  # what is saved goes there and back
 
 
-def launch_bound_factor(run: Run) -> float:
-    """Return how many times faster a step seems to be if only its launches are timed."""
-    return max(1.0, run.seconds / max(1e-6, with_communication(run.step).launching))
-
-
 def on_other_device(run: Run, device: Device) -> float:
     """Return the seconds on another GPU over those on this one; the geometric mean of the ratios of peaks and of
     bandwidths if its links are unknown."""

@@ -117,7 +117,7 @@ class Cell:
 
     def cost(self, aim: Aim) -> Value | None:
         """Return the cost to minimise; None if it was not measured or the device has no price."""
-        name = aim.goal.first_of(self.values)
+        name = next((name for name in aim.goal.values if name in self.values), None)
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
         if name is None or (aim.goal is Goal.MONEY and hourly is None):
             return None

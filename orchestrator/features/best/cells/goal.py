@@ -1,7 +1,7 @@
 """What is to be best: speed, money, energy or memory, and the limit that the best must keep."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -56,10 +56,6 @@ class Goal(StrEnum):
         if self is Goal.SPEED:
             return 1 / cost
         return cost * MILLION if self is Goal.ENERGY else cost  # dollars are per million already
-
-    def first_of(self, values: Mapping[str, object]) -> str | None:
-        """Return the first of the goal's values among the measured ones; None if none was measured."""
-        return next((name for name in self.values if name in values), None)
 
 
 @dataclass(frozen=True, kw_only=True)

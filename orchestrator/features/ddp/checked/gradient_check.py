@@ -49,7 +49,8 @@ def weights_error(step: ComparedStep) -> float:
     before = [weight.clone() for weight in _whole_weights(step)]
     for _ in range(CHECKED_STEPS):
         _step_of_one_process(step)
-        _step_of_ranks(step)
+        _synchronized_backward(step)
+        _update(step)
     found = _whole_weights(step)
     with step.local():
         expected = _whole_weights(step)
@@ -65,11 +66,6 @@ def _step_of_one_process(step: ComparedStep) -> None:
         for parameter, gradient in zip(step.parameters(), gradients, strict=True):
             parameter.grad = gradient
         _update(step)
-
-
-def _step_of_ranks(step: ComparedStep) -> None:
-    _synchronized_backward(step)
-    _update(step)
 
 
 def weights_digest(step: ComparedStep) -> tuple[float, ...]:
@@ -224,8 +220,8 @@ def _whole_copy(step: ComparedStep) -> TrainingStep:
     copy = TrainingStep(step.config, step.math_mode)
     for mine, theirs in zip(copy.model.parameters(), step.training.model.parameters(), strict=True):
         mine.data = gathered(theirs.detach())
-    for mine, theirs in zip(*(scales_of_stored(one.model) for one in (copy, step.training)), strict=True):
-        mine.copy_(theirs)
+    for scale, stored in zip(scales_of_stored(copy.model), scales_of_stored(step.training.model), strict=True):
+        scale.copy_(stored)
     return copy
 
 
