@@ -125,7 +125,7 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
             return 1, parameters[value], value
         if value in order:
             return 1, order.index(value)
-        return (2, *_text_key(value)) if isinstance(value, str) else (2, (0, value))
+        return (3, *_text_key(value)) if isinstance(value, str) else (2, value)
 
     ranks = np.empty(len(values), dtype=np.int64)
     ranks[sorted(range(len(values)), key=lambda i: sort_key(values[i]))] = np.arange(len(values))
@@ -149,6 +149,7 @@ def varying(frame: pd.DataFrame, names: Iterable[str]) -> set[str]:
     vary = {name: len(held) > 1 for name, held in zip(objects, known, strict=True)}
     numbers = [name for name in listed if types[name].kind in "iufb"]
     table = frame[numbers].to_numpy(np.float64, na_value=np.nan)
+    # NaN equals nothing: a column with some nulls varies.
     are_same = (table == table[:1]).all(axis=0) | np.isnan(table).all(axis=0)
     vary |= dict(zip(numbers, ~are_same, strict=True))
     vary |= {name: frame[name].nunique(dropna=False) > 1 for name in listed if name not in vary}

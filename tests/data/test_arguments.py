@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,15 @@ def test_an_argument_is_a_condition_and_rows_that_do_not_give_it_are_null(store:
     assert found.wide("median").to_numpy().tolist() == [[6.0]]
     every = lmsweep.table(store, rows=[*where], cols=[], values=["forward.time"])
     assert every.cells["median"].to_list() == [1.0, 3.0, 4.0, 5.0, 6.0], "sdpa, which has none, comes first"
+
+
+def test_an_argument_may_be_a_number_or_a_text_that_begins_with_one(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for tile in ('"8x4"', "16", "8"):
+        mine = TrialConfig(d_model=16, attention="flash.py:attend", attention_args=f'{{"tile":{tile}}}')
+        attempts.ok(mine, {"forward.time": samples(1.0, 0.01)}, fingerprint=LAPTOP, workload="attention")
+    found = lmsweep.table(attempts.store.location, rows=["attention_args.tile"], cols=[], values=["forward.time"])
+    assert found.cells["attention_args.tile"].to_list() == [8, 16, "8x4"]
 
 
 def test_two_values_of_an_argument_are_compared_cell_by_cell(store: str) -> None:

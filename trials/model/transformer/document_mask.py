@@ -15,7 +15,7 @@ Device = torch.device | str
 
 
 def documents_of(batch: Batch, device: Device) -> Tensor:
-    """The index of each position's document, (rows, tokens)."""
+    """The index of each position's document, counted through all rows, (rows, tokens)."""
     lengths = batch.document_lengths
     return torch.tensor(np.repeat(np.arange(len(lengths)), lengths).reshape(batch.shape), device=device)
 
