@@ -103,8 +103,9 @@ def content_of(
     compared = first
     if about is not None:
         compared = None
-        question = QUESTIONS.get(about, " ")  # its views come first, and what is faster last
-        views.sort(key=lambda view: (not view.name.startswith(question), view.compared))
+        own_question = QUESTIONS.get(about, "")
+        own_views = {view.name for view in views if own_question and view.name.startswith(own_question)}
+        views.sort(key=lambda view: (view.name not in own_views, view.compared))  # what is faster comes last
     own = None if others else _sweeps_own_headline(frame, location)
     in_numbers = profile_headline or range_headline(_asked_rows(frame, asked)) or summary.headline
     headline, details = own or _headline(compared, in_numbers, published, history=history)

@@ -55,10 +55,11 @@ def drilled(frame: pd.DataFrame) -> JsonObject:
     results, result_of_row = _results(frame)
     flags, reasons = _Codes(()), _Codes("")
     narrow, sampled = frame[_READ_BY_CELLS], frame[["n", "samples", "warmup_samples"]]
-    values, stride, holding = {}, _stride(frame), narrow.groupby(["phase", "metric"]).indices
+    values, stride, positions = {}, _stride(frame), narrow.groupby(["phase", "metric"]).indices
     for name in values_in(frame):
         phase, _, metric = name.rpartition(".")
-        rows = narrow.iloc[holding.get((phase, DERIVED.get(metric, metric)), [])]
+        stored_metric = DERIVED.get(metric, metric)
+        rows = narrow.iloc[positions.get((phase, stored_metric), [])]
         cells = ok_rows(cells_of(rows, rows, name))
         values[name] = _value(cells, name, result_of_row, flags, reasons)
         if metric not in DERIVED:
@@ -146,7 +147,7 @@ class _Codes(dict[str | tuple[str, ...], int]):
 
 
 def _results(frame: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Return the first row of each result, and the number of the result of each row."""
+    """Return the first row of each result, and the number of the result of each row. AXES tell results apart."""
     codes = pd.DataFrame({name: pd.factorize(frame[name])[0] for name in (*AXES, "status")})
     result_of_row = np.asarray(codes.groupby(list(codes), sort=False).ngroup(), dtype=np.int64)
     first = np.unique(result_of_row, return_index=True)[1]

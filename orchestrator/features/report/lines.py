@@ -208,7 +208,8 @@ def _line_names(
         line: {name: label_of[name][code] for name, code in zip(named_by, lines.part(line, named_by), strict=True)}
         for line in lines.rows
     }
-    fields_with_text = Counter(text for _, text in {pair for of_line in texts.values() for pair in of_line.items()})
+    pairs = {pair for of_line in texts.values() for pair in of_line.items()}
+    fields_with_text = Counter(text for _, text in pairs)  # text -> the number of fields that have it
 
     def name_of(of_line: dict[str, str]) -> str:
         used = {name: text for name, text in of_line.items() if text not in UNUSED_LABELS} or of_line

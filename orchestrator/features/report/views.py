@@ -126,6 +126,7 @@ def views_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> Iterator[Vi
         return
     leading, results = lead_of(found).claim.subject, pd.MultiIndex.from_frame(found.cells[identity])
     for name, grid in sorted(grids.items(), key=lambda one: leading not in set(one[1].rows[OPTION])):
+        # A cell has the key of its option's result.
         cells = found.cells[results.isin(pd.MultiIndex.from_frame(grid.rows[identity]))]
         keys = [key for key in found.keys if cells[key].nunique(dropna=False) > 1]
         yield replace(view_of_answer(replace(found, cells=cells, keys=keys), numbers), name=name)

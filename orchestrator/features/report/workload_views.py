@@ -49,9 +49,10 @@ def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], store
         rows = frame[frame["workload"] == workload]
         condition = {"workload": workload} if several else {}
         name = QUESTIONS.get(workload, f"What did {workload} measure?")
-        # A workload whose trials all failed has no values; `first_values` then returns the default one. It is left out
-        # if others have values and none has that one: its table would be empty.
-        if known and not {*first_values(rows)} <= {*known}:
+        # A workload whose trials all failed has no values; `first_values` then returns the default one. Where no other
+        # workload has that value, its table would be empty.
+        has_value = {*first_values(rows)} <= {*known}
+        if known and not has_value:
             continue
         with suppress(RequestError):  # `pivot` raises it if two results would share a cell: then there is no view
             views = [_of_workload(frame, name, condition, numbers, store)]
@@ -67,7 +68,8 @@ def _of_workload(
     """Return the view of the rows under this condition: a table, and a chart of each value."""
     table = pivot(frame, where=condition)
     cells = table.cells.assign(cell=range(len(table.cells)))
-    # Each cell's index in `table.cells`, in the order in which the HTML shows the cells; NaN where it is empty.
+    # Each cell's index in `table.cells`, in the order in which the HTML shows the cells; NaN where it is empty. Its
+    # body has a <td> for each of them, and <th> for the row keys.
     in_order_of_html = iter(replace(table, cells=cells).wide("cell").to_numpy().ravel())
     results = [numbers[ResultKey(*key)] for key in cells[[*ResultKey._fields]].itertuples(index=False, name=None)]
     caption, conditions, html = written(table)

@@ -138,8 +138,8 @@ def _of_many(answer: Answer, names: Sequence[str]) -> Lead:
 
 
 def _first_two(answer: Answer, claims: Mapping[str, Claim], wins: Counter[str]) -> _Ranking:
-    """Rank the options and the baseline by the certain part of their gain over the baseline. If the first two are
-    options, they are also compared directly."""
+    """Rank the options and the baseline by the certain part of their gain over the baseline, whose own is 1. If the
+    first two are options, they are also compared directly."""
     certain = {name: claim.ahead for name, claim in claims.items()} | {answer.baseline: 1.0}
     first = max(certain, key=lambda name: certain[name])
     if first == answer.baseline:  # no gain is certain: the option that is best in most conditions is named
@@ -147,7 +147,7 @@ def _first_two(answer: Answer, claims: Mapping[str, Claim], wins: Counter[str]) 
     second = max((name for name in certain if name != first), key=lambda name: certain[name])
     if answer.baseline in (first, second):
         return _Ranking(first, second, is_sure=True)  # the words of the other's claim say how sure it is
-    direct = _between(answer, second, first)
+    direct = _between(answer, of=first, against=second)
     if direct is None or direct.verdict not in ("better", "worse"):
         return _Ranking(first, second, is_sure=False)
     if direct.verdict == "worse":
@@ -174,11 +174,11 @@ def _leads(answer: Answer, cells: pd.DataFrame) -> Floats:
     return gains if answer.timed else -gains
 
 
-def _between(answer: Answer, one: str, other: str) -> Claim | None:
-    """The claim of `other` against `one`; None if the two cannot be compared."""
+def _between(answer: Answer, *, of: str, against: str) -> Claim | None:
+    """The claim of an option against another; None if the two cannot be compared."""
     options = {option.name: option for option in answer.question.options}
     try:
-        return answer.claim(other, cells_of_pair(answer.question, options[one], options[other]), against=one)
+        return answer.claim(of, cells_of_pair(answer.question, options[against], options[of]), against=against)
     except RequestError:
         return None
 
@@ -208,7 +208,7 @@ def _threshold(answer: Answer, option: str) -> _Start | None:
         ranks = natural_ranks(cells, name)
         first = ranks[better].min()
         is_below = ranks < first
-        is_behind = _leads(answer, cells) < 0
+        is_behind = _leads(answer, cells) < 0  # not where the gain is unknown
         if better[~is_below].all() and is_below.any() and is_behind[is_below].all():
             start, most = label(cells[name][ranks == first].iloc[0]), cells[name].max()
             claim = answer.claim(option, cells[cells[name] == most])

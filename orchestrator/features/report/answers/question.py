@@ -165,8 +165,9 @@ def _name_of(measure: Measure, rows: pd.DataFrame) -> str:
     if not measure.name.endswith(STEP):
         return measure.name
     # `training step` becomes `forward pass`, `data-parallel step` becomes `data-parallel forward pass`.
-    kind = measure.name.removesuffix(STEP).removesuffix("training ")
-    passes = {PASSES.get(mode, measure.name.removeprefix(kind)) for mode in rows["mode"].unique()}
+    kind = "" if measure.name == f"training {STEP}" else measure.name.removesuffix(STEP)
+    whole_step = measure.name.removeprefix(kind)
+    passes = {PASSES.get(mode, whole_step) for mode in rows["mode"].unique()}
     return kind + (passes.pop() if len(passes) == 1 else STEP)
 
 
@@ -244,7 +245,8 @@ def _options_of(rows: pd.DataFrame, fields: tuple[str, ...]) -> list[Option]:
         chosen = pd.concat([texts[name] == text for name, text in values.items()], axis=1).all(axis=1)
         # `bf16` beside `bf16, compile block`: the value none is left out. It is named if there is no other, `compile
         # none`, or if other rows lack a value of the field, which is another option: `bf16, compile none`.
-        needed = {name: text for name, text in values.items() if text != "none" or NO_VALUE in {*texts[name]}}
+        lacked = {name for name in fields if NO_VALUE in {*texts[name]}}
+        needed = {name: text for name, text in values.items() if text != "none" or name in lacked}
         named = needed or values
         if DEVICE in values:
             named = {**named, DEVICE: short[values[DEVICE]]}

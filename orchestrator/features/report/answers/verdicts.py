@@ -152,7 +152,7 @@ def _uncopied(key: ResultKey | None) -> ResultKey | None:
 
 def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     """The cells of these options, with all columns of the option's result."""
-    baseline_keys, option_keys = found.results
+    baseline_keys, option_keys = found.results  # of each row of `found.cells`
     measured = [place for place, key in enumerate(option_keys) if key is not None]  # else the option has no result
     cells = found.cells.iloc[measured]
     columns = _gains(cells, timed=found.unit == "s")
@@ -163,7 +163,7 @@ def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     names = list(ResultKey._fields)
     rows = pd.concat([option.rows.assign(**{OPTION: option.name}) for option in options])
     rows = rows.drop_duplicates(names).set_index(names)
-    results = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()
+    results = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()  # in the order of `measured`
     return results.drop(columns=["flags"]).assign(**{name: column.to_numpy() for name, column in columns.items()})
 
 

@@ -58,6 +58,7 @@ def pieces(found: pd.DataFrame) -> list[Piece]:
     named = named.assign(kernel=named["kernel"].mask(small, "shorter kernels"), of_part=of_part)
     named["place"] = named["phase"].map(STEP_PHASES.index)
     sums = named.groupby(["place", "phase", "range", "of_part", "kernel"], as_index=False)[["time", "calls"]].sum()
+    # The kernels of a part are side by side: `range` keeps two parts of equal time apart.
     sums = sums.sort_values(["place", "of_part", "range", "time"], ascending=[True, False, True, False])
     sums["start"] = sums["time"].cumsum() - sums["time"]
     start, time, calls = (sums[name].to_numpy(float) for name in ("start", "time", "calls"))

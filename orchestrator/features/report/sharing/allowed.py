@@ -63,7 +63,8 @@ def shared_error(text: str) -> str:
     said = (placed["rest"] or "") if placed else lines[0]
     if _TRACEBACK not in text:
         return _placed(placed, _words(said))
-    place, raised = placed or next(reversed([*_FRAME.finditer(text)]), None), _TYPE.match(lines[-1])
+    frames = [*_FRAME.finditer(text)]
+    place, raised = placed or (frames[-1] if frames else None), _TYPE.match(lines[-1])
     if said.startswith("Traceback"):  # it is the whole text
         return _placed(place, raised["type"] if raised else "error")
     if raised and raised["module"].startswith("lmsweep."):
@@ -162,7 +163,7 @@ class Allowed:
         try:
             asked = json.loads(text)
             ask, rest = asked.pop("ask", ""), json.dumps(asked)
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, RecursionError):  # no JSON, or no object
             return self._hidden(text)
         named = json.loads(self._json(rest, lambda one: one if _KEY.fullmatch(one) else plain(one)))
         return json.dumps({"ask": plain(str(ask)), **named}, separators=(",", ":"), ensure_ascii=False)

@@ -74,7 +74,7 @@ def _write(target: Path, tables: dict[str, pa.Table], to: str | None) -> None:
         path.parent.mkdir(parents=True)
         path.write_bytes(encoded)
     results = Store(str(target / "results"))
-    results.location = "results"  # as commands on the page name it
+    results.location = "results"  # only its name, in the commands on the page
     content = content_of(results)
     (target / "report.html").write_text("".join(page_with(content)), "utf-8")
     frame = load(results, pooled=False)

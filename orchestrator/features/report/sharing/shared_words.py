@@ -59,8 +59,9 @@ def plain_words(text: str) -> str:
 
 def _is_plain(word: str) -> bool:
     """Return whether a word is plain, or a name in Python that may be called: `torch.compile(model)`."""
-    called, _, argument = word.removesuffix("'s").strip(_AROUND).partition("(")
-    return all(_PLAIN.fullmatch(word) or is_python_name(word) for word in (called, argument))
+    without_bracket = word.removesuffix("'s").strip(_AROUND)  # `torch.compile(model`
+    called, _, argument = without_bracket.partition("(")
+    return all(_PLAIN.fullmatch(part) or is_python_name(part) for part in (called, argument))
 
 
 def is_python_name(word: str) -> bool:
