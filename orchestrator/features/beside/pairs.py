@@ -178,10 +178,11 @@ def _described(pairs: pd.DataFrame, name: str) -> pd.DataFrame:
     """Add `source`, `hardware`, `caveats` and `differs`."""
     is_published = name == PUBLISHED
     device_name, device = pairs["device_name_there"], pairs["device_there"]
+    is_gpu_or_unknown = device.eq("cuda").fillna(False) | device.isna()
     return pairs.assign(
         differs=[_differences(line, is_published=is_published) for _, line in pairs.iterrows()],
         source=pairs["sweep_there"] if is_published else name,
-        hardware=device_name.where(device.isin(["cuda", None]), device_name + ", " + device),
+        hardware=device_name.where(is_gpu_or_unknown, device_name + ", " + device),
         caveats=pairs["flags_there"].map(caveats_of if is_published else lambda _: ()),
     ).reset_index(drop=True)
 
@@ -345,25 +346,27 @@ def _same_shape(pairs: pd.DataFrame) -> pd.Series:
 
 def _nearest(pairs: pd.DataFrame) -> pd.DataFrame:
     """Keep one of our results for each published number and each of our devices: the nearest to what is stated, and to
-    a plain run where nothing is. The columns of `distance` decide in their order; False comes first."""
+    a plain run where nothing is."""
     device = pairs["device_there"]
-    tf32 = _flagged(pairs["flags_there"], "suspected_tf32")
-    distance = pd.DataFrame(
+    of_source = pd.DataFrame(
         {
             "line_there": pairs["line_there"],
             "device_name": pairs["device_name"],
             # Each of the user's own attentions keeps a line, and lmsweep's attentions together another.
             "own": pairs["attention"].where(pairs["attention"].map(is_reference), ""),
+        }
+    )
+    distance = pd.DataFrame(  # the first columns decide first; False comes before True
+        {
             "other_device": device.notna() & (device != pairs["device"]),
-            # tf32 if the source seems to have used it, otherwise what is not tf32
-            "precision": (pairs["precision"] != "tf32").where(tf32, pairs["precision"] == "tf32"),
+            "other_precision": (pairs["precision"] == "tf32") != _flagged(pairs["flags_there"], "suspected_tf32"),
             "batch": pairs["batch_size"].ne(USUAL_BATCH) & pairs["batch_size_there"].isna(),
             "warmup": _steps_apart(pairs, "warmup_steps"),
             "steps": _steps_apart(pairs, "measure_steps"),
         }
     )
-    ordered = distance.sort_values([*distance], kind="stable")
-    kept = ordered.drop_duplicates(["line_there", "device_name", "own"])
+    nearest_first = distance.sort_values([*distance], kind="stable").index
+    kept = of_source.loc[nearest_first].drop_duplicates()
     return pairs.loc[kept.index.sort_values()]
 
 
@@ -380,7 +383,7 @@ def _flagged(flags: pd.Series, word: str) -> pd.Series:
 
 def _judged(pairs: pd.DataFrame, sides: tuple[Side, Side], known: Known) -> pd.DataFrame:
     """Return the cells of one comparison: a row for each pair, with the columns of `judge` and `value`, `places`,
-    `same`. sides: the baseline first."""
+    `same`. sides: the baseline first. All of this, up to the last line, is in the order of the pairs."""
     timed = pairs["quantity"].iloc[0] == "time"
     processes = [_processes(pairs, one).assign(side=number) for number, one in enumerate(sides)]
     cells = pd.concat(processes, ignore_index=True)
@@ -392,7 +395,7 @@ def _judged(pairs: pd.DataFrame, sides: tuple[Side, Side], known: Known) -> pd.D
     places = places_of(cells, order, stored_together=False)
     if timed:
         times = pd.concat([one.device_times.assign(side=number) for number, one in enumerate(sides)], ignore_index=True)
-        one_host = bool(places.map(len).max() < 2)
+        one_host = bool(places.map(len).max() < 2)  # in each pair
         judged = judge_clocks(judged, times, cells, table, one_host=one_host)
     value = pairs["part"] + "." + pairs["quantity"]
     if timed:
@@ -402,11 +405,12 @@ def _judged(pairs: pd.DataFrame, sides: tuple[Side, Side], known: Known) -> pd.D
 
 def _processes(pairs: pd.DataFrame, side: Side) -> pd.DataFrame:
     """Return the rows of the processes of one side of each pair. `cell` is the pair's index."""
-    key = [*_RESULT, "stored"]  # both sides share the column `workload`
-    in_pairs = {name if name == "workload" else f"{name}{side.suffix}": name for name in key}
-    wanted = pairs[[*in_pairs]].rename(columns=in_pairs).assign(cell=pairs.index)
+    key = [*_RESULT, "stored"]
+    column_of_side = {name: name if name == "workload" else f"{name}{side.suffix}" for name in key}
+    wanted = pairs[[*column_of_side.values()]].set_axis(key, axis="columns").assign(cell=pairs.index)
     rows = side.measured.merge(wanted, on=key)
-    # backward_optimizer, a sum of two phases, is not in the attempts: its pooled row counts as one process.
+    # backward_optimizer of our store is a sum of two phases, and is stored as its first, backward. It is not in the
+    # attempts: its pooled row counts as one process.
     summed = pairs["part"].eq("backward_optimizer") & pairs[f"stored{side.suffix}"].eq("backward")
     lines = pairs.loc[summed, f"line{side.suffix}"]
     sums = side.numbers.set_index("line").loc[lines].assign(cell=lines.index)
