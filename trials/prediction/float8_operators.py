@@ -37,8 +37,7 @@ Item = tuple[Storage, int]
 
 
 def in_float8(seen: Sequence[Seen], config: TrialConfig, *, is_compiled: bool) -> list[Seen]:
-    """Return what runs with the products of the layers' linear parts in float8. is_compiled: whether they are part of
-    a graph, whose kernels `fused_kernels` finds."""
+    """Return what runs with the products of linear layers in float8. is_compiled: as parts of a compiled graph."""
     recipe = PRECISIONS[config.precision].float8_recipe
     assert recipe is not None, "the precision is float8"
     return list(_Layers(recipe, config.micro_batch_size * config.context_length, is_compiled, seen))

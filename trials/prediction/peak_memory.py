@@ -27,8 +27,6 @@ from lmsweep.trials.spec.ways.optimizers import UNPREDICTED
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Mode
 from lmsweep.trials.spec.workloads import Subject
 
-_WORKLOADS: dict[Subject, str] = {"model": "timing", "attention": "attention"}
-
 UNSURE_BYTES = 32 * MIB
 """Uncertainty of the memory outside the allocator, in bytes: CUDA itself, and kernels of models never measured."""
 
@@ -84,8 +82,7 @@ def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | No
 
 
 def fits_in(limit: MemoryLimit, trace: Trace, config: TrialConfig) -> bool | None:
-    """Whether the trial with these allocations runs on a CUDA device within the limit. None if the answer depends on
-    less than the uncertainty of the prediction."""
+    """Whether the trial with these allocations runs on a CUDA device within the limit; None if that is uncertain."""
     workspace = cublas_workspace(limit.device_name)
     unsure = UNSURE_COMPILED_BYTES if config.compiles else UNSURE_BYTES
     gaps = int(UNSURE_GAP_SHARE * limit.bytes) if config.compiles else 0  # they only add memory: against True
@@ -101,7 +98,8 @@ def allocations(
     rank which needs most. Unless `is_trial`, the process never holds the whole model. Raises what `predict` raises."""
     if reason := _unpredictable(config):
         raise UnpredictableError(reason)
-    if reason := why_not(config, "ddp" if config.ddp != "none" else _WORKLOADS[subject]):  # no machine runs it
+    workload = "attention" if subject == "attention" else "timing"
+    if reason := why_not(config, "ddp" if config.ddp != "none" else workload):  # no machine runs it
         raise UnsupportedError(reason)
     if subject == "model" and not config.builds_a_model:
         raise UnpredictableError("the configuration has no whole model")

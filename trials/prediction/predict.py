@@ -147,8 +147,7 @@ def answer_to(asked: Question, run: Mode | None = None) -> Answer:
 
 
 def _known(find: Callable[[], Found], unknown: str = "failure") -> Found:
-    """Return what is found, or the reason why nothing is, under the key `unknown`, `refused` or `failure`: a plan that
-    lacks one prediction is better than none."""
+    """Return what is found, or why not under `unknown`, `refused` or `failure`: a plan may lack a prediction."""
     try:
         return find()
     except (UnpredictableError, UnsupportedError) as error:

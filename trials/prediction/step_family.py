@@ -161,8 +161,7 @@ def largest_sure(
     def is_sure(size: int) -> bool:
         return fits_in(limit, trace(size), config) is True
 
-    # Because of fragmentation, a few per cent less fit than the peak suggests. `too_many` never fits: go down by
-    # doubling steps from it, to a size that is sure or to 0.
+    # Fragmentation takes a few per cent. `too_many` never fits: go down by doubling steps, to a size that is sure or 0.
     too_many, step = most + 1, 1
     while too_many > step and not is_sure(too_many - step):
         too_many, step = too_many - step, 2 * step

@@ -59,8 +59,7 @@ class GraphBuffers:
             if len(reads) > _MOST_READS and len(node.users) > 1 and is_tensor(node) and not returns_view(node.target):
                 self._in_memory.add(node)
         self._order = self._ordered(graph)
-        # Later readers replace earlier ones.
-        self._last_reader = {part: reader for reader in self._order for part in self._reads[reader]}
+        self._last_reader = {part: reader for reader in self._order for part in self._reads[reader]}  # later ones win
 
     def events(self) -> tuple[tuple[Event, ...], dict[Node, int]]:
         """The allocations and frees of the graph, and the piece of each value."""
@@ -90,11 +89,10 @@ class GraphBuffers:
                 yield part
 
     def _ordered(self, graph: Graph) -> list[Node]:
-        """The values in memory that the graph makes, in order. The tensor that a scatter writes into is zeroed early:
-        just before the first fused kernel, or at the start if there is none."""
+        """The values in memory that the graph makes, in order, except what scatters write into: it is zeroed early."""
         order = [node for node in graph.nodes if node in self._in_memory and is_tensor(node)]
         zeroed = {root(node.args[0]) for node in graph.nodes if node.target == aten.scatter.src}
-        first = next((i for i, node in enumerate(order) if self._is_fused(node)), 0)
+        first = next((i for i, node in enumerate(order) if self._is_fused(node)), 0)  # with which it is zeroed
         before, after = order[:first], order[first:]
         return before + [node for node in after if node in zeroed] + [node for node in after if node not in zeroed]
 

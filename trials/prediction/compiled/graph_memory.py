@@ -71,8 +71,7 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
     saved = [node for node in roots if node not in inputs and node is not root(output)]
     lasting = set(inputs[: traced.lasting])  # such as weights, which outlive the step
     for_backward = saved_inputs + saved
-    owned_nodes = [node for node in for_backward if node not in lasting]
-    """Piece of backward -> its node in forward."""
+    owned_nodes = [node for node in for_backward if node not in lasting]  # by piece of backward
     # The inputs of backward are what forward saved, in that order, and then the gradient of the output.
     given = zip(traced.backward.find_nodes(op="placeholder"), kept, strict=False)
     saved_roots = ((its, root(node)) for its, node in given if is_tensor(node))

@@ -26,7 +26,7 @@ from lmsweep.trials.spec.config import TrialConfig
 
 
 def graph_config(config: TrialConfig) -> TrialConfig:
-    """One configuration for all those that compile the same graph. Devices are cuda, but for a CPU that differs."""
+    """One configuration for all those that compile the same graph. Devices are cuda, except a CPU that differs."""
     on_cpu = config.device_type == "cpu" and differs_by_device(config)
     return replace(graph_of(config), device="cpu" if on_cpu else "cuda")
 

@@ -10,8 +10,7 @@ from lmsweep.trials.prediction.without_device.allocation_trace import Event, Tra
 
 
 def peak_requested(small: Trace, larger: Trace, first: int) -> Callable[[int], int]:
-    """Return a function of the batch: the peak of the bytes that a step requests, as it follows from the traces of
-    steps with `first` sequences and with one more."""
+    """Return batch -> peak of the bytes that a step requests, from traces of `first` sequences and of one more."""
     bytes_after_events, with_one_more = (
         np.cumsum(np.array([change for stretch in trace for _, change in stretch.events], dtype=np.int64))
         for trace in (small, larger)

@@ -23,7 +23,7 @@ class Name(NamedTuple):
 
 
 NO_PIECE = -1
-"""Stands for a piece whose parts differ in the two models, and which `_frees_what_is_there` refuses to free."""
+"""In `_outside`, a piece whose parts differ in the two models; `_frees_what_is_there` refuses to free it."""
 
 
 @dataclass(kw_only=True)
@@ -41,9 +41,8 @@ class Part:
 
 
 def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
-    """The trace of a model with `layers` more layers than the small one; `larger` has one more layer. None if the
-    larger model's events are not the small one's with those of one layer inserted, or if the deep model would free
-    pieces that it never allocated."""
+    """The trace of a model with `layers` more layers than the small one; `larger` has one more. None if its events are
+    not the small one's with those of one layer inserted, or if the deep model would free what it never allocated."""
     if any(one.first_product != other.first_product for one, other in zip(small, larger, strict=True)):
         return None
     deep = [Stretch(phase=stretch.phase, first_product=stretch.first_product) for stretch in small]
@@ -62,10 +61,10 @@ class _DeepModel:
     For example, forward allocates a piece in each layer and one in the head, and backward frees each after it has
     allocated a gradient. With three more layers than the small model::
 
-                 forward          backward
-        small    0+ 1+            2+ 1- 3+ 0- 4+
-        larger   0+ 1+ 2+         3+ 2- 4+ 1- 5+ 0- 6+
-        deep     0+ 1+ 2+ 3+ 4+   5+ 4- 6+ 3- 7+ 2- 8+ 1- 9+ 0- 10+
+                 forward            backward
+        small    0+ 1+              2+ 1- 3+ 0- 4+
+        larger   0+ [1+] 2+         3+ 2- 4+ 1- [5+ 0-] 6+
+        deep     0+ [1+ 2+ 3+] 4+   5+ 4- 6+ 3- [7+ 2- 8+ 1- 9+ 0-] 10+
 
     In forward, 1+ is inserted: copies 0, 1, 2 of the layer allocate 1, 2, 3, and the head, in place 1 or 2, is in place
     1 + 3 * (2 - 1) = 4. In backward, 5+ 0- is inserted: the copies allocate 7, 8, 9 and free 2, 1, 0.
@@ -98,6 +97,7 @@ class _DeepModel:
         added = len(larger) - len(small)
         if added == 0:  # nothing is inserted, and what works on all layers changes sizes
             return list(self._outside(small, larger))
+        # Where events repeat, the layer may begin at several places: take the last, before which both are alike.
         both = enumerate(zip(small, larger, strict=False))
         begin = next((i for i, (one, other) in both if not self._alike(one, other)), len(small))
         end = begin + added
@@ -108,7 +108,7 @@ class _DeepModel:
         return [*before, *copies, *after]
 
     def _alike(self, event: Event, larger_event: Event) -> bool:
-        """Whether both allocate or free the same size, and the same piece or that of the next layer."""
+        """Whether both allocate or free the same size, and the same piece or, as the head's, that of the next layer."""
         name, larger_name = self._names[event[0]], self._larger_names[larger_event[0]]
         offset = larger_name.place - name.place
         is_same_or_next = name.part == larger_name.part and offset in (0, self._added[name.part])
@@ -118,13 +118,15 @@ class _DeepModel:
         """Events that all depths have, with the numbers and sizes of the deep model."""
         for (piece, change), (other, larger_change) in zip(events, larger_events, strict=True):
             name, larger_name = self._names[piece], self._larger_names[other]
-            place = grown(name.place, larger_name.place, self._layers)
-            number = self._first_piece[name.part] + place if name.part == larger_name.part else NO_PIECE
+            number = NO_PIECE
+            if name.part == larger_name.part:
+                place = grown(name.place, larger_name.place, self._layers)  # small + layers * (larger - small)
+                number = self._first_piece[name.part] + place
             yield number, grown(change, larger_change, self._layers)
 
     def _inside(self, part: Part, layer: list[Event], copy: int) -> Iterator[Event]:
-        """Events of a copy of the additional layer. Backward visits the copies from last to first, so if it frees what
-        forward allocated (or the reverse), the copy that allocated it is counted from the other end."""
+        """Events of a copy of the additional layer. Backward visits the copies from last to first, so what it frees of
+        forward (or the reverse) is from the copy counted from the other end: in the example copy 0 frees 0 + 2 * 1."""
         for piece, change in layer:
             made_in, place = self._larger_names[piece]
             made_by = copy if self._parts[made_in].backwards == part.backwards else self._layers - 1 - copy
@@ -140,7 +142,7 @@ def _parts(small: Trace, larger: Trace) -> Iterator[Part]:
             yield Part(stretch=number, backwards=one.phase == "backward", small=events, larger=larger_events)
 
 
-def _by_origin(events: list[Event], names: dict[int, Name]) -> dict[int, list[Event]]:
+def _by_origin(events: list[Event], names: dict[int, Name]) -> defaultdict[int, list[Event]]:
     """Part -> the events that free its pieces, in the order in which it allocated them."""
     groups = defaultdict(list)
     for event in sorted(events, key=lambda event: names[event[0]]):
@@ -160,8 +162,8 @@ def _runs(events: list[Event]) -> list[list[Event]]:
 def _three(runs: list[list[Event]]) -> list[list[Event]]:
     """Divide into the frees at the start (gradients of the last iteration), the middle, and the frees at the end."""
     middle = list(runs)
-    leading = middle.pop(0) if middle and middle[0][0][1] < 0 else []
-    trailing = middle.pop() if middle and middle[-1][0][1] < 0 else []
+    leading = middle.pop(0) if middle and not _allocations(middle[0]) else []
+    trailing = middle.pop() if middle and not _allocations(middle[-1]) else []
     return [leading, [event for run in middle for event in run], trailing]
 
 

@@ -96,8 +96,7 @@ def grown(small: int, larger: int, times: int) -> int:
 
 @lru_cache(maxsize=256)
 def scaled(operators: Operators, batch: int, wanted: int) -> Operators:
-    """Return the operators with `wanted` sequences instead of `batch`, which is so large that each size of theirs is a
-    multiple of it plus a rest that does not depend on the batch."""
+    """Return the operators with `wanted` sequences instead of `batch`, which exceeds all that does not grow with it."""
 
     def scale(size: int) -> int:
         times, rest = divmod(size, batch)

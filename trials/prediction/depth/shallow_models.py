@@ -106,8 +106,7 @@ def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
 
 
 def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
-    """Yield pairs of shallow Hugging Face models from which the number and bytes of all weights extrapolate exactly.
-    Raises what building the model raises."""
+    """Yield pairs from which number and bytes of all weights extrapolate exactly. Raises what building them raises."""
     layers = layers_of_configuration(config)
     if layers is None:
         return

@@ -39,8 +39,7 @@ FITTED = (Shape(512, 421), Shape(1024, 331), Shape(1536, 173), Shape(4, 421))
 With as few rows as in the last shape, a reduction takes fewer blocks than the device has."""
 
 ALONE = (Shape(1, 215552), Shape(1, 169472), Shape(1, 88576), Shape(1, 421), Shape(1, 331))
-"""Batches of one row, for which PyTorch makes fewer copies. The first three widths are 512 times 421, 331 and 173: the
-allocator rounds no size that depends on them."""
+"""Batches of one row, for which PyTorch makes fewer copies. The first three have 512 times the widths of FITTED."""
 
 _every_partial_sums = np.vectorize(lru_cache(maxsize=2**16)(partial_sums), otypes=[np.int64])
 
@@ -147,21 +146,17 @@ class ShapeGrowth:
     formula_index: Sizes
     """Of each piece: the index of its formula."""
 
-    @lru_cache(maxsize=4096)  # noqa: B019 - as long as the growth
-    def values(self, shape: Shape) -> Sizes:
-        """Return the size by each formula. If none is larger than at another shape, the step needs no more memory."""
-        return np.array([formula(shape) for formula in self.formulas], dtype=np.int64)
-
     def table(self, shapes: Sequence[Shape]) -> Sizes:
-        """Return the values at each shape, a row for each."""
+        """Return the bytes by each formula, a column for each, at each shape, a row for each."""
         rows, widths = np.array(shapes, dtype=np.int64).T
         every = Shape(cast(int, rows), cast(int, widths))  # the formulas take arrays as well
         return np.stack([np.broadcast_to(formula(every), rows.shape) for formula in self.formulas], axis=1)
 
     def sizes(self, shape: Shape) -> Sizes:
         """Return the bytes of each piece; 0 where a kernel needs no scratch with this shape."""
-        found: Sizes = self.values(shape)[self.formula_index]
-        return found
+        by_formula = np.array([formula(shape) for formula in self.formulas], dtype=np.int64)
+        by_piece: Sizes = by_formula[self.formula_index]
+        return by_piece
 
     def trace(self, shape: Shape) -> Trace:
         sizes: list[int] = (-(-self.sizes(shape) // self.block) * self.block).tolist()

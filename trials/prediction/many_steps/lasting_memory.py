@@ -117,8 +117,7 @@ def some_shapes(config: TrialConfig) -> dict[Shape, TrialConfig]:
 
 @lru_cache(maxsize=4)
 def _growth(config: TrialConfig) -> ShapeGrowth:
-    """Return the formulas of batches of several rows. Raises UnpredictableError if their memory does not follow from
-    their shapes, and what the user's code raises."""
+    """Return the formulas of batches of several rows. Raises UnpredictableError, and what the user's code raises."""
     if config.accumulate > 1 or config.ddp != "none":
         raise UnpredictableError("the memory of several micro-batches or ranks whose batches differ is not predicted")
     masks_vary = config.varies  # `fixed` kept the lengths of packed documents, and not their mean
@@ -134,8 +133,7 @@ def _growth(config: TrialConfig) -> ShapeGrowth:
 @lru_cache(maxsize=4)
 def _growth_of_one_row(config: TrialConfig) -> ShapeGrowth:
     """Return the formulas of batches of one row: those of several rows, unless one recorded step shows a difference."""
-    shapes_vary = config.lengths is None
-    shapes = ALONE if shapes_vary else [Shape(1, config.context_length)]
+    shapes = ALONE if config.lengths is None else [Shape(1, config.context_length)]  # padded, packed
     of_several_rows, tried = _growth(config), shapes[-1]
     if are_alike(of_several_rows.trace(tried), _allocations(config, tried)):
         return of_several_rows

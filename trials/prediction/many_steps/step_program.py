@@ -79,8 +79,7 @@ class StepProgram:
 
     @cached_property
     def _batch(self) -> set[int]:
-        """Return the pieces of the recorded batch, which no step holds: lasting ones with the bytes of its tokens at
-        every recorded shape, as no weight has."""
+        """Return the pieces of the recorded batch, which no step holds: lasting, of its tokens' bytes at any shape."""
         if self.holds_batch:
             return set()
         recorded = [(self.growth.sizes(shape), TOKEN_BYTES * shape.tokens) for shape in self.growth.shapes]

@@ -66,8 +66,7 @@ def without_lasting(iteration: Trace) -> Trace:
 
 
 def with_ordered_frees(trace: Trace) -> Trace:
-    """Return the trace with consecutive frees in the order of allocation, as autocast frees the weights that it has
-    cast in the order of their addresses."""
+    """Return the trace with consecutive frees in order of allocation, as autocast frees what it has cast by address."""
 
     def ordered(events: list[Event]) -> list[Event]:
         runs = groupby(events, key=lambda event: event[1] > 0)
@@ -92,8 +91,7 @@ class Held:
 
 def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -> dict[str, Held]:
     """Phase -> bytes held in it. Without an allocator, blocks equal requests. The first cuBLAS calls of forward and of
-    backward each allocate a `workspace` of this many bytes for good. They occupy the allocator, but are not counted.
-    Raises OutOfMemoryError where the allocator does."""
+    backward each allocate a `workspace` of so many bytes for good, which is not counted. Raises OutOfMemoryError."""
     blocks = _Blocks(allocator, workspace) if allocator else None
     now = 0
     phases: dict[str, Held] = {}

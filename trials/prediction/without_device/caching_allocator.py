@@ -106,8 +106,7 @@ class CachingAllocator:
 
     @property
     def largest_shared(self) -> int:
-        """Return the bytes of the largest request whose segment may serve other requests; a larger one has its own.
-        Rounded up, by less than ROUND, such a segment is smaller than those that are not split."""
+        """Return the bytes of the largest request that shares segments: its own, rounded up to ROUND, may be split."""
         return (self._unsplit - ROUND) * GRAIN
 
     def copied(self) -> Self:
@@ -307,8 +306,7 @@ class CachingAllocator:
         self._unmapped[begin] = end - begin
 
     def _mapped(self, wanted: int, is_small: bool) -> tuple[int, int] | None:
-        """Map pages at the lowest address where free blocks and holes without pages have room, and take that block. If
-        the device runs out of memory, the pages mapped until then stay."""
+        """Map pages at the lowest address where free blocks and holes have room, and take that block, if all fit."""
         holes = sorted(hole for hole in self._unmapped if (hole >= _SMALL_POOL) == is_small)
         begins = (self._ends.get(hole, hole) for hole in holes)  # with the free block that reaches up to the hole
         start = next(begin for begin in begins if self._has_addresses(begin, wanted))
@@ -316,7 +314,7 @@ class CachingAllocator:
             hole = start + size
             pages = min(round_up(wanted - size, PAGES[is_small]), self._unmapped[hole])
             if not self._reserve(pages):
-                return None
+                return None  # what was mapped stays
             self._map(self._free[is_small], hole, pages)
         self._take_out(self._free[is_small], start, size)
         return start, size

@@ -72,11 +72,10 @@ def chosen_kernel(call: Call) -> Kernel:
         Kernel.EFFICIENT: enabled.mem_efficient_sdp_enabled() and _efficient_takes(call),
         Kernel.MATH: enabled.math_sdp_enabled(),
     }
-    if (found := next((kernel for kernel in Kernel if usable[kernel]), None)) is None:
-        raise UnsupportedError(
-            "scaled_dot_product_attention has no kernel for these tensors among those that are enabled"
-        )
-    return found
+    for kernel in Kernel:
+        if usable[kernel]:
+            return kernel
+    raise UnsupportedError("scaled_dot_product_attention has no kernel for these tensors among those that are enabled")
 
 
 def _is_dense(call: Call, *, groups: bool) -> bool:

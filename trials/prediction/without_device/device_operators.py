@@ -23,8 +23,7 @@ aten = torch.ops.aten
 
 @contextmanager
 def device_operators(config: TrialConfig, *, any_width: bool = False) -> Iterator[None]:
-    """A context in which operators on fake CPU tensors allocate and save what the device's do. `any_width`:
-    widths are placeholders; assume that every fused kernel takes them."""
+    """A context in which operators on fake CPU tensors act as the device's. any_width: fused kernels take any width."""
     kernels: dict[str, Callable[..., Tensor]] = {}  # operators made of others, which autograd records
     if config.device_type != "cpu":
         # In predictions `sdpa` stands in for FlexAttention (`eager_on_fakes`), which takes any width.
@@ -83,8 +82,7 @@ class FusedAttention:
 
     def _aligned(self, mask: Tensor) -> Tensor:
         """The mask with rows that begin at multiples of 8, as the memory-efficient kernel needs it."""
-        *steps, last_step = mask.stride()
-        is_aligned = last_step == 1 and all(step % 8 == 0 for step in steps)
+        is_aligned = mask.stride(-1) == 1 and all(step % 8 == 0 for step in mask.stride()[:-1])
         if self.any_width or is_aligned:
             return mask
         length = mask.shape[-1]  # if it is a multiple of 8 already, PyTorch pads by 8 all the same, and so does this

@@ -206,9 +206,8 @@ def fake_math_mode(config: TrialConfig) -> MathMode:
 
 
 def eager_on_fakes(config: TrialConfig) -> TrialConfig:
-    """The configuration on fake tensors and without torch.compile. Fused attention becomes `sdpa`, which
-    `device_operators` replaces. FlexAttention, whose mask is in its kernel, saves what a kernel without a mask saves.
-    `varlen` has a fake kernel of its own."""
+    """The configuration on fake tensors, not compiled. Fused attention becomes `sdpa`, which `device_operators`
+    replaces; FlexAttention without a mask, which its kernel contains. `varlen` has a fake kernel of its own."""
     eager = replace(config, device="cpu", **EAGER)
     if config.attention == "flex":
         return replace(eager, attention="sdpa", window=None, lengths=None, batching="padded")

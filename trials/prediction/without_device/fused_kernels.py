@@ -80,8 +80,7 @@ class Kernel:
         return replace(self.first, name="fused", bytes=moved, flops=0, layout="")
 
     def merge(self, other: "Kernel") -> None:
-        """Make another kernel part of this one. `_order` has to follow: it finds what both need, which all kernels
-        after either need too."""
+        """Make another kernel part of this one. `_order` must follow: it finds what both, and all after them, need."""
         other.into = self
         self.bits, self.needs = self.bits | other.bits, 0
         self.inside |= other.inside

@@ -51,8 +51,7 @@ def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
 
 
 def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """As `scratch_bytes`, for FlexAttention, which a run without the device replaces by another fused kernel.
-    FlexAttention allocates one float32 per row in forward and in backward."""
+    """As `scratch_bytes`, with FlexAttention in place of each fused kernel: one float32 per row, in backward too."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
     return 4 * cast(tuple[Tensor, ...], result)[0].shape[:-1].numel() if func in _FUSED else 0
@@ -78,8 +77,8 @@ def _sum(summed: Tensor, result: Tensor) -> int:
 
 def partial_sums(rows: int, outputs: int) -> int:
     """Bytes of the partial sums over so many rows; 0 if one block takes all. Comments have Reduce.cuh's names.
-    Of 4096 rows of 1024 outputs, 8 blocks of 32 x 4 threads take all outputs, 1024 rows per thread. The device has room
-    for 264 times as many blocks, but then a thread would have less than 16 rows: 64 times as many share the rows."""
+    Of 4096 rows of 1024 outputs, 8 blocks of 32 x 4 threads take all outputs, and a thread 1024 rows. The device holds
+    264 times as many blocks; but as a thread takes at least 16 rows, 64 times as many share the rows."""
     if outputs < 128:  # 4 times 32: blocks may be narrower than below, and the sums are small
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)

@@ -225,8 +225,7 @@ def _layout_of_elements(name: str, operands: Sequence[Tensor], result: Tensor) -
 
 
 def _strides(operand: Tensor, result: Tensor) -> tuple[int, ...]:
-    """Return the steps of an operand, in elements, along each dimension of the result with several elements; 0 along
-    those in which it is broadcast."""
+    """Return an operand's steps, in elements (0: broadcast), along the result's dimensions with several elements."""
     missing = result.dim() - operand.dim()
     shape, strides = (1,) * missing + tuple(operand.shape), (0,) * missing + operand.stride()
     steps = [stride if size > 1 else 0 for stride, size in zip(strides, shape, strict=True)]

@@ -156,8 +156,7 @@ def _device(config: TrialConfig, rank: int | None) -> AbstractContextManager[tup
 
 
 def visits_divided(config: TrialConfig, recorder: Recorder) -> AbstractContextManager[None]:
-    """A context in which a model of transformers begins a new stretch of `init` before and after it sets its weights,
-    since it then visits all layers again (`Stretch` says why)."""
+    """A context in which a model of transformers sets its weights in another stretch, as it visits all layers again."""
     if not config.is_hugging_face or find_spec("transformers") is None:
         return nullcontext()
     from transformers import PreTrainedModel
