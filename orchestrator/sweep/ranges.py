@@ -21,7 +21,7 @@ def values_of(text: str) -> list[int]:
     """Return the numbers of a range, both ends included. Raises ValueError if the range is wrong; it says how."""
     found = _RANGE.fullmatch(text)
     assert found, "the caller has checked is_range"
-    first, last, step = int(found[1]), int(found[2]), found[3] and int(found[3])
+    first, last, step = int(found[1]), int(found[2]), found[3] and int(found[3])  # step: None if not given
     if not 0 < first <= last:
         raise ValueError(f"the range {text} must start at 1 or more and must not fall")
     if step is None:
@@ -43,7 +43,7 @@ def seconds_of(text: str, option: str = "") -> float:
     """Return the seconds in `30m`, `2h`, `1h30m` or `90s`. Raises RequestError for other text; it names the option."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if "".join(map("".join, parts)) != text.strip() or seconds <= 0:
+    if "".join(map("".join, parts)) != text.strip() or seconds <= 0:  # something is between the parts, or no time
         raise RequestError(f"{f'{option} {text}'.lstrip()}: write a time, as in 30m, 2h or 1h30m")
     return seconds
 
@@ -66,7 +66,7 @@ def seconds_until(text: str, option: str, *, now: datetime) -> float:
     """Return the seconds from `now` until `17:30`, or `2026-11-22T17:30`, in local time. Raises RequestError."""
     is_time = re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text.strip()) is not None
     try:
-        hour, _, rest = text.strip().partition(":")
+        hour, _, rest = text.strip().partition(":")  # fromisoformat needs two digits of the hour
         end = datetime.fromisoformat(f"{now:%Y-%m-%d}T{hour:0>2}:{rest}" if is_time else text.strip())
     except ValueError:
         raise RequestError(f"{option} {text}: write a time, as in 17:30 or 2026-11-22T17:30") from None
