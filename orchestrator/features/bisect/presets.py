@@ -25,7 +25,7 @@ def upgrade(results: Results) -> Listing:
     # Sort by torch's version, and within it by software: ranks are below the number of rows, so one number holds both.
     order = natural_ranks(first, "torch_version") * len(first) + natural_ranks(first, key)
     first = first.iloc[order.argsort(kind="stable")]
-    names = {row[key]: _software_name(row, key) for _, row in first.iterrows()}
+    names = {row[key]: _software_name(row, key) for _, row in first.iterrows()}  # the oldest first; None: installed
     if len(names) < 2:
         raise RequestError(
             f"the store has results with one software only ({', '.join(names.values())}); a sweep with "

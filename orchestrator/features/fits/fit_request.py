@@ -206,7 +206,7 @@ class FitRequest:
                     f"--for {text}: the number of GPUs is an option of its own: --for {name} --gpus {count}"
                 )
             matching = devices_meant(text)
-            product = _without_memory(matching[0])
+            product = _without_memory(matching[0])  # the first match decides
             taken = [one for one in matching if _without_memory(one) == product]
             found |= {one.name: AskedGpu(one.name, one.memory, one) for one in taken}
             if others := [one.name for one in matching if one not in taken]:

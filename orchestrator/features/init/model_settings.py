@@ -90,9 +90,8 @@ def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class])
 
 def _fields(settings_class: Class) -> tuple[Parameter, ...] | None:
     """Return what its constructor takes; None if that cannot be seen."""
-    if "BaseModel" in settings_class.bases or any(
-        last_name(one) == "dataclass" for one in settings_class.node.decorator_list
-    ):
+    decorators = {last_name(one) for one in settings_class.node.decorator_list}
+    if "BaseModel" in settings_class.bases or "dataclass" in decorators:
         return tuple(
             parameter_of(one.target.id, one.annotation, one.value)
             for one in settings_class.node.body
