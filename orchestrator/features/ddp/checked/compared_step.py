@@ -63,7 +63,7 @@ class ComparedStep(DataParallelStep, AlignedRank):
             training.optimizer = make_optimizer(training.model, training.blocks, config)
 
     def whole_step(self) -> TrainingStep:
-        """The step without the user's sharded optimizer: AdamW, which takes no memory yet, stands in its place."""
+        """The step without the user's sharded optimizer: AdamW, which takes no memory yet, replaces it."""
         config = self.config
         if shards_state(config):
             config = replace(config, optimizer="adamw_foreach", optimizer_args=None)
