@@ -50,7 +50,7 @@ def nodes_listing(acceptance: Acceptance) -> Listing:
     for node in acceptance.nodes:
         units: dict[str, list[UnitVerdict]] = defaultdict(list)
         for unit in node.units:
-            units[unit.unit.partition(" ")[0]].append(unit)
+            units[unit.unit.partition(" ")[0]].append(unit)  # GPU of `GPU 3`
         lines.append({"node": node.node} | {kind: _verdict_of_all(of_kind) for kind, of_kind in units.items()})
     frame = pd.DataFrame(lines).fillna("-")
     return Listing(title="Nodes side by side", frame=frame, keys=["node"], units={}, tones=TONES)
@@ -223,10 +223,8 @@ def telemetry(acceptance: Acceptance) -> list[str]:
     """Return a line about the clock, power and temperature of the GPUs during a step; none if unknown."""
     lines = []
     for where, unit in _named(acceptance):
-        seen = []
-        for metric, value in unit.telemetry.items():
-            size, form, unit_name = TELEMETRY[metric]
-            seen.append(f"{value / size:{form}} {unit_name}")
-        if seen:
-            lines.append(" ".join([where, *seen]))
+        seen = [(*TELEMETRY[metric], value) for metric, value in unit.telemetry.items()]
+        texts = [f"{value / size:{form}} {unit_name}" for size, form, unit_name, value in seen]
+        if texts:
+            lines.append(" ".join([where, *texts]))
     return [f"During the step of large: {', '.join(lines)}"] if lines else []

@@ -112,11 +112,10 @@ def accept(
     for node in nodes:
         parts = {unit: of_unit for (name, unit), of_unit in judged.items() if name == node.node}
         present = {*parts, *node.gpus.values(), *(one.unit for one in node.failures)}
-        order = (*node.gpus.values(), NO_GPU.unit, "links", "host")
+        order = (*node.gpus.values(), NO_GPU.unit, "links", "host")  # NO_GPU stands only where no node has a GPU
         units = [_unit(name, node, parts.get(name, [])) for name in order if name in present]
         verdict = worst(one.verdict for one in units)
-        environment = dict(node.environment)
-        accepted.append(AcceptedNode(node=node.node, verdict=verdict, environment=environment, units=units))
+        accepted.append(AcceptedNode(node=node.node, verdict=verdict, environment={**node.environment}, units=units))
     names = " and ".join(dict.fromkeys(one.name for one in devices.values() if one))
     return Acceptance(expected_device=names or None, verdict=worst(node.verdict for node in accepted), nodes=accepted)
 
@@ -156,7 +155,7 @@ def _verdict_of(parts: Set[Verdict], *, is_complete: bool) -> Verdict:
     """Return the verdict of a unit whose parts have these. is_complete: whether each of its trials has a result."""
     if not is_complete and "slow" not in parts:
         return "cannot tell"  # what has no result may be slow
-    if parts <= {"not judged"}:
+    if parts <= {"not judged"}:  # all of them, or there are none
         return "not judged"
     return worst(parts)
 

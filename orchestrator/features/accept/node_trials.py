@@ -151,7 +151,7 @@ def _run_stages(
                 for of_slot in pool.map(run, stage):
                     attempts += of_slot
         finally:
-            stop.set()  # else leaving waits for the trials after Ctrl-C
+            stop.set()  # else the pool's exit waits for all trials, after Ctrl-C as well
     return attempts
 
 
@@ -173,9 +173,8 @@ def _disturbances(gpus: Collection[str]) -> list[Condition]:
         conditions.append(Condition(unit, words.format(shown), disturbs=finding.check in OTHER_PROCESS_CHECKS))
     usable, there = len(usable_cores()), os.cpu_count() or 1
     if usable < there:
-        conditions.append(
-            Condition("host", f"this process may use {usable} of {there} cores", disturbs=few_cores_matter)
-        )
+        says = f"this process may use {usable} of {there} cores"
+        conditions.append(Condition("host", says, disturbs=few_cores_matter))
     for name in COLLECTIVE_SETTINGS if len(gpus) > 1 else ():
         if value := os.environ.get(name):
             conditions.append(Condition("links", f"{name}={value} is set here", disturbs=True))

@@ -105,7 +105,7 @@ def verdicts(
         name = gpus.get(process.gpu, "GPU") if process.judged.unit == "GPU" else process.judged.unit
         parts[PartKey(Unit(process.node, name), process.cell, process.judged.part)].append(process)
     expected = {key: expected_times(part[0], devices.get(key.unit.node), known) for key, part in parts.items()}
-    _test(parts, expected)
+    _set_p_values(parts, expected)
     tests_of_unit = Counter((key.unit, one.question) for key, times in expected.items() for one in times)
     busy = _disturbed_units(parts, disturbed)
     by_unit: dict[Unit, list[PartVerdict]] = defaultdict(list)
@@ -118,7 +118,7 @@ def verdicts(
     return by_unit
 
 
-def _test(parts: Mapping[PartKey, Sequence[Process]], expected: Mapping[PartKey, Sequence[Expected]]) -> None:
+def _set_p_values(parts: Mapping[PartKey, Sequence[Process]], expected: Mapping[PartKey, Sequence[Expected]]) -> None:
     """Set the p-value of each expected time, and for how many tests it is adjusted: those of its question, about all
     parts of all units."""
     families: dict[str, list[Expected]] = defaultdict(list)

@@ -134,7 +134,7 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
                 cell=Cell(*(str(row[name]) for name in Cell._fields)),
                 judged=judged,
                 device_name=row["device_name"],
-                machine=(judged.unit == "host" and node) or gpu,
+                machine=node if judged.unit == "host" and node else gpu,
                 node=node,
                 gpu=gpu,
                 source=source,

@@ -24,14 +24,12 @@ UNPREDICTED_DEVIATION = 0.5
 """Standard deviation of the logarithm of the MFU of a run whose step is not predicted. Public runs have 8 to 60 %: two
 deviations to each side."""
 LEAST_DEVIATION = 0.1
-"""Smallest standard deviation of the logarithm of an honest rate over the predicted one: no prediction knows the host,
-data and software of somebody's run."""
+"""Least standard deviation of log(rate / prediction): no prediction knows the host, data and software of a run."""
 HOST_SHIFT, HOST_DEVIATION = 0.45, 0.27
 """Mean and standard deviation of how far honest claims are below the predicted rate, in shares of `Predicted.host_gap`:
 0 is the predicted rate, 1 that with the slowest host."""
 UNKNOWN_DEVIATION = 5.0
-"""That deviation without a model, where nothing is expected: so wide that only the claim's numbers among themselves
-count."""
+"""That deviation without a model: nothing is expected, so only the claim's numbers among themselves count."""
 
 
 @dataclass(frozen=True, kw_only=True)

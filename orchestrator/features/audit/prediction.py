@@ -63,7 +63,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        return self.step.elsewhere.seconds
+        return self.step.elsewhere.seconds  # in other trainers
 
     @property
     def rate(self) -> float:
@@ -103,8 +103,7 @@ class Predicted:
 
     @property
     def host_gap(self) -> float:
-        """Return the logarithm of the predicted rate over the slowest run's on the slowest host known; 0 if that is
-        no slower."""
+        """Return log(predicted rate / rate of the slowest run on the slowest host known), 0 if no host decides."""
         return max(0.0, math.log(self.middle / min(one.tokens / one.slow_host_seconds for one in self.runs)))
 
     @property

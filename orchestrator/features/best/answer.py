@@ -247,7 +247,7 @@ def _larger(
 
 
 def _needing_more(known: Sequence[Cell], candidates: Sequence[Cell], aim: Aim) -> list[Cell]:
-    """Return the known cells that exceed the limit, then the candidates that did not fit, each once."""
+    """Return the known cells that exceed the limit, then the candidates that did not fit and never ran, each once."""
     exceeding = [one for one in known if aim.peak is not None and one.peak is not None and one.peak >= aim.peak]
     failed = {(key_of(one.config), one.environment_id): one for one in candidates if one.status in TOO_LARGE}
     ran = {(key_of(one.config), one.environment_id) for one in known}
@@ -324,14 +324,14 @@ def _effect(surrogate: Surrogate, cells: Indices, place: int, axis: Axis, codes:
     means = {code: surrogate.contrast(everywhere(code), share)[0] for code in codes}
     best, worst = min(codes, key=means.__getitem__), max(codes, key=means.__getitem__)
     both = np.concatenate([everywhere(worst), everywhere(best)])
-    mean, error = surrogate.contrast(both, np.concatenate([share, -share]))
+    worst_minus_best, error = surrogate.contrast(both, np.concatenate([share, -share]))
     return AxisEffect(
         axis=axis.name,
         best=scalar(axis.values[best]),
         worst=scalar(axis.values[worst]),
-        ratio=exp(mean),
-        low=exp(mean - SURROGATE_REACH * error),
-        high=exp(mean + SURROGATE_REACH * error),
+        ratio=exp(worst_minus_best),
+        low=exp(worst_minus_best - SURROGATE_REACH * error),
+        high=exp(worst_minus_best + SURROGATE_REACH * error),
     )
 
 

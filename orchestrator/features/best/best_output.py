@@ -102,7 +102,7 @@ class BestOutput:
 
 
 def best_output(answers: Sequence[Answer], aim: Aim, largest: LargestBatch | None = None) -> BestOutput:
-    """Return the answers as a record. largest: the largest batch of the only winner, if it was asked for."""
+    """Return the answers as a record. largest: of the only winner, if it was asked for; None if there are several."""
     return BestOutput(
         goal=aim.goal.value,
         unit=aim.goal.unit,

@@ -79,7 +79,7 @@ def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
         wrong=0.0,
     )
     nearest = np.argsort(stands.chance(RIGHT_MARGIN), kind="stable")[:CONTENDERS]
-    contenders = np.array([leader, *nearest[nearest != leader]], dtype=np.int64)
+    contenders = np.array([leader, *nearest[nearest != leader]], dtype=np.int64)  # as chance_of_better takes them
     among = Belief(belief.mean[contenders], belief.covariance[np.ix_(contenders, contenders)])
     return replace(stands, wrong=chance_of_better(among, RIGHT_MARGIN, freedom))
 
@@ -107,5 +107,6 @@ def chance_of_better(belief: Belief, margin: float, freedom: float) -> float:
     # Eigenvalues and not a Cholesky factor: cells whose repetitions are equal have no variance.
     values, vectors = np.linalg.eigh(belief.covariance)
     moves = rng.standard_normal((DRAWS, count)) @ (vectors * np.sqrt(np.maximum(values, 0))).T
-    drawn = belief.mean + moves * np.sqrt(freedom / rng.chisquare(freedom, DRAWS))[:, None]  # Student's t
+    # Student's t, of shape (draws, cells).
+    drawn = belief.mean + moves * np.sqrt(freedom / rng.chisquare(freedom, DRAWS))[:, None]
     return float(np.mean(drawn.min(axis=1) < drawn[:, 0] - np.log1p(margin)))

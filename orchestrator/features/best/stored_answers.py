@@ -85,7 +85,8 @@ def check_names(names: Sequence[str]) -> None:
     known name is that of a shipped store.
     """
     for name in names:
-        may_be_sweep = len(names) == 1 and nearest(name, [*packaged_sweeps(), *shipped()]) not in shipped()
+        is_near_a_store = nearest(name, [*packaged_sweeps(), *shipped()]) in shipped()
+        may_be_sweep = len(names) == 1 and not is_near_a_store
         if not (may_be_sweep or _is_sweep(name) or is_store(name)):
             raise RequestError(why_no_store(name))
 
@@ -133,7 +134,7 @@ def stored_cells(
         frames.append(select(of_present_devices(frame, where), where))
     known = {pair for frame in frames for pair in zip(frame["device_name"], frame["accelerator_type"], strict=True)}
     priced = hourly_dollars(aim.prices, [*known, *others])
-    for name in sorted({name for name, kind in known if aim.prices and (name, kind) not in priced}):
+    for name in sorted({name for name, accelerator in known if aim.prices and (name, accelerator) not in priced}):
         say(f"no price for {name}: --price '{name}=DOLLARS' an hour", error=True)
     return [cell for frame in frames for cell in cells_of(frame)]
 

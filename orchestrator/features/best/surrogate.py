@@ -190,7 +190,7 @@ class Surrogate:
         As `believe`, without covariances: for many cells.
         """
         with_measured = self._between(codes, self._codes)
-        with_itself = [np.ones(1)] * len(self._likeness)
+        with_itself = [np.ones(1)] * len(self._likeness)  # the correlation of a cell with itself, on each axis
         prior = _covariance(with_itself, self.parameters, (1,)).whole + self._rest
         half = solve_triangular(self._factor[0], with_measured.T, lower=True)
         return with_measured @ self._weights, np.sqrt(np.maximum(prior - (half**2).sum(axis=0), LEAST_VARIANCE))

@@ -129,7 +129,7 @@ def _transfer(
 
 
 def _interval(middle: float, errors: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % prediction interval of one more cell, after cells with these errors, as logarithms."""
+    """The 95 % prediction interval of one more cell. errors: of other cells, log(measured / predicted)."""
     if len(errors) < 3:
         return None  # two say too little about their scatter
     quantile = float(reach(np.array(len(errors) - 1)))  # of Student's t
@@ -184,7 +184,7 @@ def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim)
     if aim.goal is Goal.MONEY:  # each target has a price then, a source may have none
         first = min((row for row in rows.values() if not isnan(row["device_cost"])), key=lambda row: row["device_cost"])
     else:
-        first = min(rows.values(), key=lambda row: row["seconds"])
+        first = min(rows.values(), key=lambda row: row["seconds_of_token"])
     units = {"step": "s", "speed": "tokens/s", "device_cost": "$/Mtoken"}
     units = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     ends = ["step_low", "step_high"] if frame["step_low"].notna().any() else []
@@ -206,10 +206,8 @@ def _row(
     hourly: float | None,
     names: Sequence[str],
 ) -> dict[str, Any]:
-    """Return a row of `_best_of_each`. how: whether its time was measured or predicted. seconds: of the step.
-
-    The column `seconds` is that of one token: it ranks the rows, and is not shown.
-    """
+    """Return a row of `_best_of_each`. how: whether its time was measured or predicted. seconds: of the step. The
+    column `seconds_of_token` ranks the rows, and is not shown."""
     low, high = interval or (nan, nan)
     return {
         "device": device,
@@ -218,7 +216,7 @@ def _row(
         "step": seconds,
         "step_low": low,
         "step_high": high,
-        "seconds": seconds / one.cell.tokens,
+        "seconds_of_token": seconds / one.cell.tokens,
         "speed": one.cell.tokens / seconds,
         "device_cost": nan if hourly is None else Goal.MONEY.cost(seconds, one.cell.config, hourly),
     }

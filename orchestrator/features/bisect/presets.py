@@ -25,19 +25,19 @@ def upgrade(results: Results) -> Listing:
     # Sort by torch's version, and within it by software: ranks are below the number of rows, so one number holds both.
     order = natural_ranks(first, "torch_version") * len(first) + natural_ranks(first, key)
     first = first.iloc[order.argsort(kind="stable")]
-    names = {row[key]: _software_name(row, key) for _, row in first.iterrows()}
-    if len(names) < 2:
+    named = [(row[key], _software_name(row, key)) for _, row in first.iterrows()]  # null: what is installed
+    if len(named) < 2:
         raise RequestError(
-            f"the store has results with one software only ({', '.join(names.values())}); a sweep with "
+            f"the store has results with one software only ({', '.join(name for _, name in named)}); a sweep with "
             "`software: [installed, {torch: 2.12.0}]` measures others"
         )
-    oldest, *others = names
+    (oldest, oldest_name), *others = named
     baseline, variation = _with(frame, key, oldest), known_variation(every)
     releases = {}
-    for other in others:
-        sides = {key: (names[oldest], names[other])}
-        releases[names[other]] = compare(baseline, _with(frame, key, other), between=sides, variation=variation)
-    return _together(releases, names[oldest])
+    for other, name in others:
+        sides = {key: (oldest_name, name)}
+        releases[name] = compare(baseline, _with(frame, key, other), between=sides, variation=variation)
+    return _together(releases, oldest_name)
 
 
 def _software_name(row: pd.Series, key: str) -> str:

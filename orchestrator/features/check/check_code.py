@@ -78,9 +78,8 @@ def answer(question: Question, code: Code, seconds: float) -> list[Finding]:
 def _unfinished(stack: str, exit_code: int | None, code: Code, limit: float | None) -> Finding:
     """Return where and how a process ended that did not finish. limit: the seconds that it had, if it used them up."""
     frames = re.findall(r'File "(.+)", line (\d+) in (.+)', stack)
-    place = next(
-        (f"{os.path.relpath(file, code.folder)}:{line}: " for file, line, _ in frames if is_users_file(file, code)), ""
-    )
+    of_user = [(os.path.relpath(file, code.folder), line) for file, line, _ in frames if is_users_file(file, code)]
+    place = "{}:{}: ".format(*of_user[0]) if of_user else ""  # the innermost
     if limit is not None:
         return Finding(
             what="ends", found=f"{place}still running after {limit:g} s (--timeout 5m gives it longer)", kind="wrong"
@@ -124,8 +123,8 @@ def findings_of(question: Question) -> Iterator[Finding]:
 
 
 def _compiled_ahead(config: TrialConfig) -> Finding:
-    """Return whether other processes may compile a trial's graph (torch.compile) before it begins. They do not import
-    the user's code, so they cannot if it is a part of the graph; then each trial compiles its own."""
+    """Return whether other processes may compile a trial's graph (torch.compile) before it begins. They import no code
+    of the user, so if the graph contains it, each trial compiles its own."""
     if not imports_users_code(config):
         return Finding(what="compiled ahead", found="as without your code, which is in no compiled graph")
     reason = "only a trial's own process imports your code, so each trial compiles its graph itself"

@@ -59,7 +59,8 @@ def check_model(question: Question) -> Iterator[Finding]:
         yield _layers(model, config)
     except Exception as error:
         # A model that computes on the CPU works, so the error is due to tensors without values.
-        if on_cpu[0].kind != "fine" and not _is_about_values(error):
+        computes = any(one.kind == "fine" for one in on_cpu)
+        if not computes and not _is_about_values(error):
             raise
         yield cannot("without values", error)
     yield _flops(config)
@@ -142,7 +143,7 @@ def _step(config: TrialConfig) -> TrainingStep:
 def _iterations(step: TrainingStep, phases: Sequence[str] = PHASES["train_step"]) -> tuple[Tensor, list[str]]:
     """Return the logits, and the names of trained weights without a gradient."""
     logits, untrained = list[Tensor](), list[str]()
-    for _ in range(2 if "optimizer" in phases else 1):  # the second finds what the first left in the model
+    for _ in range(2 if "optimizer" in phases else 1):  # a model may fail over what its first step left in it
         for phase in (one for one in step.phases() if one.name in phases):
             phase.run()
             if phase.name == "forward" and step.logits is not None:
@@ -154,7 +155,8 @@ def _iterations(step: TrainingStep, phases: Sequence[str] = PHASES["train_step"]
 
 
 def _one_sequence(step: TrainingStep, weights: int) -> tuple[Tensor, list[str]]:
-    """As `_iterations`, for one sequence. If it is too long, try its first tokens: a model may require all of them."""
+    """As `_iterations`, for one sequence: if it is long, for its first tokens. A model may not take these: then for all
+    of it, however long that takes."""
     length, whole = step.config.context_length, (step.inputs, step.targets)
     few = length if weights * length <= SMALL_WORK else min(length, SMALL_TOKENS)
     if few < length:

@@ -174,7 +174,7 @@ def check_step(question: Question) -> Iterator[Finding]:
     if not on_cpu:  # at the size for a GPU, one iteration may take an hour
         taken = inspect.signature(cast(Callable[..., object], load(str(config.step)))).parameters
         smaller: dict[str, Any] = {
-            "batch_size": config.accumulate,
+            "batch_size": config.accumulate,  # one sequence in each micro-batch
             "context_length": min(config.context_length, SMALL_TOKENS),
         }
         config = replace(config, device="cpu", **{name: size for name, size in smaller.items() if name in taken})

@@ -54,7 +54,7 @@ def check_in_ranks(question: Question) -> Iterator[Finding]:
         yield Finding(what="ranks", found=str(error), kind="wrong")
         return
     records = records_of(rows)
-    if has_failed(rows):  # then they are those of the rank that failed
+    if has_failed(rows):  # then there is one, of the rank that failed
         (failure,) = records
         yield _failure(failure, question)
         return

@@ -32,8 +32,8 @@ class WrongResultError(Exception):
 def summand(rank: int, ranks: int, dtype: torch.dtype) -> int:
     """Return the integer that a rank contributes to a sum: rank + 1 if all partial sums are exact in `dtype`.
 
-    Backends add in different orders, so every partial sum must be exact. bf16 rounds integers beyond 256, so 1 to 22
-    can be summed. With more ranks the first 256 contribute 1 each, the others 0.
+    Backends add in different orders, so every partial sum must be exact. Integers are up to 2 / eps: in bf16 up to 256,
+    so 1 to 22 can be summed. With more ranks the first 256 contribute 1 each, the others 0.
     """
     exact = int(2 / torch.finfo(dtype).eps)
     return rank + 1 if ranks * (ranks + 1) // 2 <= exact else int(rank < exact)

@@ -64,7 +64,7 @@ class MemoryWatch(StorageTracker):
         self._allocates = False
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
-            # chunk_cat copies whole gradients into the buffer that reduce-scatter reads.
+            # chunk_cat copies whole gradients into `out`, a keyword argument: the buffer that reduce-scatter reads.
             whole_gradients = schema_name(func) == "fsdp::chunk_cat"
             self._label(tensors_in(args), "gradients" if whole_gradients else "communication")
             self._label(tensors_in([*(kwargs or {}).values(), result]), "communication")
@@ -77,8 +77,7 @@ class MemoryWatch(StorageTracker):
     def held(self, step: TrainingStep) -> Held:
         """What is held now by a rank with this training step."""
         self.label(step)
-        sizes = self._sizes()
-        return _held(sizes, allocated(self.device_type))
+        return _held(self._sizes(), allocated(self.device_type))
 
     @contextmanager
     def peak_noted(self) -> Iterator[None]:

@@ -96,7 +96,8 @@ def _of_tensor_parallel(c: TrialConfig) -> Iterator[str]:
         yield "tp divides lmsweep's own model, without experts and without norms of queries and keys"
     if c.loss not in DIVIDED:
         yield f"loss {c.loss} reads all logits of a token, which tp divides; use {' or '.join(DIVIDED)}"
-    if c.vocab_size <= (c.tp - 1) * -(-c.vocab_size // c.tp):  # the last would have no row
+    rows = -(-c.vocab_size // c.tp)  # of each rank but the last, which has the others
+    if c.vocab_size <= (c.tp - 1) * rows:
         yield f"tp {c.tp} leaves a rank without a part of the vocabulary; vocab_size is {c.vocab_size}"
     heads = c.num_kv_heads or c.num_heads or 1
     for name, count in (("heads of keys", heads), ("d_ff", c.d_ff or 1), ("context_length", c.context_length)):

@@ -68,7 +68,8 @@ def lead(bench: Workbench, team: Team[TimedRank]) -> Iterator[Yielded]:
     with bench.account("warmup"):
         team.all(TimedRank.time_all_reduces, ALL_REDUCE_WARMUP)
     with bench.account("measured"):
-        all_reduces = [*map(max, zip(*team.all(TimedRank.time_all_reduces, ALL_REDUCES), strict=True))]
+        seconds_of_ranks = team.all(TimedRank.time_all_reduces, ALL_REDUCES)
+        all_reduces = [max(of_one) for of_one in zip(*seconds_of_ranks, strict=True)]  # on the slowest rank
     pairs = StepPairs(team)
 
     def run() -> Pair:

@@ -67,9 +67,9 @@ def try_local_step(step: TimedRank) -> DoesNotFit | None:
 
 
 _LOCAL: dict[str, Callable[..., torch.Tensor]] = {
-    "all_reduce": lambda tensor, *_: tensor.clone(),
-    "all_gather_into_tensor": lambda tensor, ranks, _: torch.cat([tensor] * ranks),
-    "reduce_scatter_tensor": lambda tensor, _, ranks, __: tensor.chunk(ranks)[0].clone(),
+    "all_reduce": lambda tensor, operation, group: tensor.clone(),
+    "all_gather_into_tensor": lambda tensor, ranks, group: torch.cat([tensor] * ranks),
+    "reduce_scatter_tensor": lambda tensor, operation, ranks, group: tensor.chunk(ranks)[0].clone(),
 }
 """Collective that tp's layers call -> a function that sends nothing and returns a tensor of the same size."""
 

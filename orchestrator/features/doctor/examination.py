@@ -141,7 +141,8 @@ def disks() -> Iterator[Found]:
 def gpus() -> Iterator[Found]:
     seen = gpu_states()
     counted = _counted_by_ray()
-    if counted and counted > (usable := _here().gpus):
+    usable = _here().gpus
+    if counted and counted > usable:
         yield missing_gpus(counted, len(seen.gpus), usable, seen.reason)
     elif seen.reason:
         plugged = sum(

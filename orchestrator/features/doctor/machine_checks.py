@@ -69,8 +69,8 @@ def cores() -> Iterator[Found]:
     yield unless(busy <= max(IDLE_CORES, IDLE_SHARE * usable), "busy cores", f"{busy:.1f}", advice)
     if quotas := cpu_quotas():
         advice = "A CPU quota pauses processes within an iteration. Give the container whole cores (cpuset) instead."
-        binds = min(quotas) < (os.cpu_count() or 1)
-        yield unless(not binds, "container CPU quota", f"{min(quotas):g} cores" if binds else "none", advice)
+        is_free = min(quotas) >= (os.cpu_count() or 1)
+        yield unless(is_free, "container CPU quota", "none" if is_free else f"{min(quotas):g} cores", advice)
 
 
 def cpu_quotas() -> list[float]:

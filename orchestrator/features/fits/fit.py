@@ -86,7 +86,7 @@ class Fit:
     @computed_field  # type: ignore[prop-decorator]
     @property
     def missing_bytes(self) -> int:
-        # For one sequence; 0 if it fits, or if only gaps between blocks are in the way.
+        # Of one sequence; 0 if it fits, or if its peak would and gaps between blocks are all that is missing.
         return max(0, (self.peak_bytes or 0) - self.budget_bytes) if self.batch == 0 else 0
 
     def rate(self, trainer: str | None) -> Interval | None:
@@ -100,7 +100,7 @@ class Fit:
         return _interval(self.dollars, self.dollars_between)
 
     def rank(self, trainer: str | None) -> tuple[float, ...]:
-        """Return what sorts the best first: the cheapest, then the fastest, then what lacks least."""
+        """Return what sorts the best first: the cheapest, the fastest, what lacks least, what is not predicted."""
         if self.fits:
             rate = self.rate(trainer)
             return (0, self.dollars is None, self.dollars or 0.0, -rate.middle if rate else 0.0)

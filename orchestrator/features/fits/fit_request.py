@@ -117,7 +117,7 @@ class FitRequest:
         chosen_here = {text.partition("=")[0] for text in asked} | {"adapter"} | _RANKS
         if twice := chosen_here & chosen:
             raise RequestError(f"--set {min(twice)}: fits chooses it; MODEL, --context, --method and --gpus say how")
-        trial = self._trial_of([*asked, *usual, *self.settings])
+        trial = self._trial_of([*asked, *usual, *self.settings])  # the last of a field counts
         if trial.config.is_hugging_face and trial.config.num_layers is None:
             name = str(trial.config.model_code).removeprefix(HUGGING_FACE)
             raise RequestError(
@@ -175,12 +175,12 @@ class FitRequest:
         of_user = [one for one in self.settings if has_adapter or not one.startswith("adapter_args.")]
         of_method = [f"adapter={config.adapter}"] if has_adapter else []
         tried = [] if "checkpointing" in chosen else [f"checkpointing={','.join(TRIED_CHECKPOINTINGS)}"]
-        written_elsewhere = {*MODEL, "checkpointing", "adapter", "adapter_args", *chosen}
+        in_other_parts = {*MODEL, "checkpointing", "adapter", "adapter_args", *chosen}  # of `settings`
         packaged = [one.config for one in load_sweep(_RANKS_SWEEP).trials]
         differing = [
             f"{name}={getattr(config, name)}"
             for name in (*COMBINATION_FIELDS, "mode")
-            if name not in written_elsewhere and any(getattr(one, name) != getattr(config, name) for one in packaged)
+            if name not in in_other_parts and any(getattr(one, name) != getattr(config, name) for one in packaged)
         ]
         settings = [*self._model(), *differing, *tried, *of_method, *of_user]
         words = ["lmsweep", "plan", _RANKS_SWEEP, *(word for one in settings for word in ("--set", one))]
@@ -206,7 +206,7 @@ class FitRequest:
                     f"--for {text}: the number of GPUs is an option of its own: --for {name} --gpus {count}"
                 )
             matching = devices_meant(text)
-            product = _without_memory(matching[0])
+            product = _without_memory(matching[0])  # the first match decides
             taken = [one for one in matching if _without_memory(one) == product]
             found |= {one.name: AskedGpu(one.name, one.memory, one) for one in taken}
             if others := [one.name for one in matching if one not in taken]:

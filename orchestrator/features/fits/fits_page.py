@@ -81,9 +81,8 @@ def _precisions(lines: Sequence[Fit]) -> str:
     """Return the types of weights and state of each method, for the title."""
     recipes = {one.recipe: None for one in lines}
     ways = {recipe: [*dict.fromkeys(one.method for one in lines if one.recipe == recipe)] for recipe in recipes}
-    return "".join(
-        f"\n{' and '.join(methods)}: weights and AdamW's state in {recipe}" for recipe, methods in ways.items()
-    )
+    words = [f"\n{' and '.join(methods)}: weights and AdamW's state in {recipe}" for recipe, methods in ways.items()]
+    return "".join(words)
 
 
 def _spending(answer: FitsOutput) -> list[str]:

@@ -53,7 +53,7 @@ def discover(code: Code) -> Discovery:
     """Return the models, attention functions, optimizers and wrappers that the folder defines."""
     hidden = hidden_packages(code)
     readable = (file for file in python_files(code) if not hidden.intersection(file.parents))
-    files = sorted(readable, key=lambda file: is_archived(file, code))  # last, so that MAX_FILES leaves them out first
+    files = sorted(readable, key=lambda file: is_archived(file, code))  # archived ones last: MAX_FILES cuts the end off
     trees = {file: tree for file in files[:MAX_FILES] if (tree := parse(file)) is not None}
     classes = classes_of(trees, code)
     everything = [

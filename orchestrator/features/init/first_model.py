@@ -169,11 +169,10 @@ def _advice_on(one: _Way | LeftOut, measured: _Way | None) -> str:
     if isinstance(one, LeftOut):
         return f"{one.reference} ({one.place}): {one.advice}"
     reference, unknown = one.model.reference, ", ".join(one.unknown)
-    if not unknown:
-        instead = (
-            f"in place of {measured.model.reference}" if measured else "as model, if it is more than a part of one"
-        )
-        advice = f"write it {instead}"
+    if not unknown and measured:
+        advice = f"write it in place of {measured.model.reference}"
+    elif not unknown:
+        advice = "write it as model, if it is more than a part of one"
     elif one.is_held:
         advice = f"it also needs {unknown}: model: {as_call(reference, dict.fromkeys(one.unknown, TO_WRITE))}"
     else:
@@ -204,7 +203,7 @@ def _line(way: _Way, size: str) -> str:
         reference = BUILD if file == ADAPTER else f"./{file}:build"
     parts = [f"name: {as_yaml(way.model.reference.rpartition(':')[2])}", f'call: "{reference}"']
     if not way.settings and any(one.required and one.name in PLAIN_DIMENSIONS for one in way.taken):
-        parts.append(f"size: {size}")
+        parts.append(f"size: {size}")  # which has a value for each of PLAIN_DIMENSIONS
     parts += [f"{name}: {number}" for name, number in way.dimensions.items()]
     if args := way.args | dict.fromkeys(way.unknown, TO_WRITE):
         parts.append(f"args: {as_yaml(args)}")

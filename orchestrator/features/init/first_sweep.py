@@ -98,9 +98,8 @@ def _measured(candidates: list[Candidate], field: str, not_measured: list[str]) 
             call = as_call(candidate.reference, dict.fromkeys(unknown, TO_WRITE))
             not_measured.append(f"{where}: it also needs {', '.join(unknown)}: add to {field}: {call}")
         elif candidate in able[MOST_CANDIDATES:]:
-            not_measured.append(
-                f'{where}: the sweep has {MOST_CANDIDATES} of its kind: add to {field}: "{candidate.reference}"'
-            )
+            advice = f'add to {field}: "{candidate.reference}"'
+            not_measured.append(f"{where}: the sweep has {MOST_CANDIDATES} of its kind: {advice}")
     return able[:MOST_CANDIDATES]
 
 

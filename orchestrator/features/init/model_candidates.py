@@ -24,7 +24,7 @@ _NOT_TOKENS = frozenset(("img", "image", "images", "video", "videos", "pixel", "
 _SCRIPTS = ("train", "bench", "eval", "generate", "sample", "demo", "example")
 """Beginnings of the names of files whose models are less likely the ones of a package."""
 _EMBEDDING = re.compile(r"(?i:embeddings?|embedder)$|(^|_)(?i:emb)(_|$)")
-"""Names of a class that embeds tokens and is no model."""
+"""Names of a class that embeds tokens and is no model: `MyEmbeddings`, `embedder`, `tok_emb`."""
 
 
 def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
@@ -40,7 +40,8 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
     ranked: list[_Ranked] = []
     seen: set[str] = set()
     for cls in modules:
-        if not _is_model(cls, named) or (text := ast.dump(cls.node)) in seen:
+        text = ast.dump(cls.node)
+        if not _is_model(cls, named) or text in seen:
             continue
         seen.add(text)
         is_part = any(cls.name in other.calls for other in modules if other.name != cls.name)

@@ -69,8 +69,8 @@ def _settings(parameters: tuple[Parameter, ...], body: str, *named: Class) -> Se
 
 
 def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class]) -> Class | None:
-    """Return the class of the settings: that of the parameter's annotation, or, without one, one of the model's file
-    that is named as settings are. Of several, the one in the model's file is meant, else the one that it imports."""
+    """Return the class of the settings: without an annotation, one of the model's file that is named as settings are;
+    else the class of that name in the model's file, the one that this file imports, or any."""
     wanted = parameter.annotation.rpartition(".")[2].strip("'\"")
     in_file = [one for one in classes if one.file == model.file]
     if not wanted:
@@ -90,9 +90,8 @@ def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class])
 
 def _fields(settings_class: Class) -> tuple[Parameter, ...] | None:
     """Return what its constructor takes; None if that cannot be seen."""
-    if "BaseModel" in settings_class.bases or any(
-        last_name(one) == "dataclass" for one in settings_class.node.decorator_list
-    ):
+    decorators = {last_name(one) for one in settings_class.node.decorator_list}
+    if "BaseModel" in settings_class.bases or "dataclass" in decorators:
         return tuple(
             parameter_of(one.target.id, one.annotation, one.value)
             for one in settings_class.node.body

@@ -41,9 +41,7 @@ def attention_cases(extent: Extent) -> Iterator[Case]:
 
 def _shapes(extent: Extent) -> Iterator[tuple[int, int, int, int]]:
     """Yield batch, heads, context and width of a head."""
-    for head in HEAD_WIDTHS:
-        if head > extent.width:
-            continue
+    for head in (one for one in HEAD_WIDTHS if one <= extent.width):
         heads = max(1, min(HEADS_WIDTH, extent.width) // head)
         for context in extent.powers(256):
             yield max(1, min(BATCH_TOKENS, extent.tokens) // context), heads, context, head

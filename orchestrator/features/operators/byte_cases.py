@@ -143,7 +143,7 @@ def _casting(extent: Extent) -> Iterator[Case]:
             yield _case(extent, "max_all", size, 2 * size, largest, is_cold=is_cold)
             yield _case(extent, "amax", size, 2 * size, by_row, is_cold=is_cold)
             yield _case(extent, "amax_columns", size, 2 * size, by_column, is_cold=is_cold)
-            yield _case(extent, "_to_copy", size, 5 * size, partial(cast, size), **float8)
+            yield _case(extent, "_to_copy", size, (4 + 1) * size, partial(cast, size), **float8)
             yield _case(extent, "clone", size, 2 * size, partial(transposed, size), **float8)
 
 

@@ -64,7 +64,7 @@ class Extent:
 
     @property
     def widths(self) -> list[int]:
-        """Those of WIDTHS up to `width`; if it is smaller than all of them, it alone."""
+        """Those of WIDTHS up to `width`; if it is smaller than all of them, it alone, but at least LEAST_WIDTH."""
         return [width for width in WIDTHS if width <= self.width] or [max(LEAST_WIDTH, self.width)]
 
     def powers(self, least: int, step: int = 2) -> list[int]:

@@ -125,7 +125,7 @@ def _repeats(case: Case) -> int:
 
 
 def _copies(case: Case, device: str) -> int:
-    """Return how many sets of operands a case has: enough to fill the L2 cache twice."""
+    """Return how many sets of operands a case has: so many that they exceed twice the L2 cache."""
     cache = l2_cache_bytes(device) or 0
     return max(1, min(MOST_COPIES, 2 * cache // case.bytes + 1)) if case.is_cold else 1
 
@@ -156,7 +156,7 @@ def launch_times(device: str) -> Iterator[tuple[str, float]]:
 
     yield "plain", _seconds(plain, device) / LAUNCHES
     yield "forward", _seconds(with_autograd, device) / LAUNCHES
-    outputs = [with_autograd() for _ in range(REPEATS + 1)]
+    outputs = [with_autograd() for _ in range(REPEATS + 1)]  # one graph for each run of `_seconds`
     gradient = torch.ones_like(x)
     yield "backward", _seconds(lambda: outputs.pop().backward(gradient), device) / LAUNCHES
 

@@ -74,7 +74,7 @@ def _grouped(extent: Extent) -> Iterator[Case]:
     """Grouped products of experts, over fewer numbers of tokens than those of layers."""
     experts = [one for one in EXPERTS if one[1] <= extent.width] or [(8, extent.width, extent.width)]
     for groups, width, inner in experts:
-        for outputs, inputs in ((2 * inner, width), (width, inner)):
+        for outputs, inputs in ((2 * inner, width), (width, inner)):  # gate and up in one product, then down
             for tokens in extent.powers(4 * FEWEST_TOKENS, 4):
                 for layout in LAYOUTS:
                     yield _of_experts(extent, groups, TOP_K * tokens, outputs, inputs, layout)

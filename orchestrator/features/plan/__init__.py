@@ -95,10 +95,8 @@ def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_
     from lmsweep.trials.spec.quantities import count_of
 
     wanted: dict[Dimension, bool] = {"batch_size": max_batch, "context_length": max_context}
-    say(
-        f"predicting the memory of {count_of(len(planned.plan.trials), 'trial')} at many sizes, some seconds each",
-        error=True,
-    )
+    trials = count_of(len(planned.plan.trials), "trial")
+    say(f"predicting the memory of {trials} at many sizes, some seconds each", error=True)
     frontiers = [_frontier(planned.plan, dimension) for dimension in wanted if wanted[dimension]]
     if format == "json":
         say_data(json_of(FrontierOutput(frontier=[one for each in frontiers for one in each])))

@@ -96,7 +96,7 @@ class PlanText:
         there = [one for one in self.plan.trials if not is_absent(one.environment.device_name)]
         possible = [one for one in there if one.action != "unsupported"] or self.plan.trials
         chosen = sorted(possible, key=lambda one: one.action != "run")[:MOST_ROWS]
-        return sorted(chosen, key=lambda one: one.index)
+        return sorted(chosen, key=lambda one: one.index)  # as in the plan
 
     def _notes(self, trials: Sequence[PlannedTrial], most_fleets: int | None) -> list[str]:
         """Return how many trials the table leaves out, why values are unknown, what a run installs; some are empty."""
@@ -196,7 +196,7 @@ class PlanText:
         if isinstance(step, StepEstimate):
             times = step.others if column != "step" else (step.seconds, *step.between)
             return "{} ms ({} to {})".format(*map(ms, times))
-        return "?" if step else "-"
+        return "?" if isinstance(step, Refusal) else "-"
 
     def _seconds_text(self, planned: PlannedTrial) -> str:
         estimate = self.estimate.trials.get(planned.index)
@@ -279,6 +279,6 @@ def frontier_listing(frontiers: list[Frontier]) -> Listing:
 def _largest_text(one: Frontier) -> str:
     if one.largest is None:
         return f"? ({one.reason})"
-    if one.possible != one.largest:
+    if one.possible != one.largest:  # larger sizes may fit, too
         return f"{one.largest} to {one.possible}"
     return str(one.largest) if one.largest else "none fits"

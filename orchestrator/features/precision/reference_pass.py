@@ -128,6 +128,7 @@ def scaled_gradients(step: TrainingStep) -> tuple[float, dict[str, Tensor]]:
         step.backward()
         scale = step.scaler.get_scale()
         gradients = _gradients(step.model)
+        # An overflow at a scale of 1 is the model's own.
         if scale <= 1 or all(bool(gradient.isfinite().all()) for gradient in gradients.values()):
             for gradient in gradients.values():
                 gradient /= scale  # exact: a power of two

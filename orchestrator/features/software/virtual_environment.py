@@ -139,7 +139,7 @@ def _install(software: str, installer: str, folder: Path, python: Path, lock: IO
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]
         said = _run([*pip, "--no-input", "--disable-pip-version-check", *wanted], folder, lock)
     else:
-        # uv does not see them. It takes the same releases unless the requirements need others.
+        # uv does not see them. It takes the same releases unless that fails, as the requirements may need others.
         same = folder / "installed.txt"
         same.write_text("".join(f"{one}\n" for one in _installed_releases(software)))
         uv = [installer, "pip", "install", "--python", str(python), "--no-progress"]
@@ -197,12 +197,12 @@ def _reason(said: str) -> str:
     lines = [line.strip(" ×╰├│─▶\t") for line in said.splitlines()]
     if _CONFLICT in lines:  # pip's errors then say only that there is one
         begin = lines.index(_CONFLICT) + 1
-        message = "; ".join(lines[begin : lines.index("", begin)])
+        message = "; ".join(lines[begin : lines.index("", begin)])  # pip ends them by an empty line
     elif errors := [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]:
         message = "; ".join(errors)
     else:  # uv writes one sentence over several lines
         message = " ".join(line for line in lines if line and not line.startswith("Using Python"))
-    return message if len(message) <= _SHOWN else f"{message[: _SHOWN // 2]} ... {message[-_SHOWN // 2 :]}"
+    return message if len(message) <= _SHOWN else f"{message[: _SHOWN // 2]} ... {message[-(_SHOWN // 2) :]}"
 
 
 def _check(software: str, python: Path) -> None:

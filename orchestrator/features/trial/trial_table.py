@@ -45,7 +45,8 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
 
 def describe_samples(samples: Sequence[float]) -> tuple[float, ...]:
     """Return the median of one series and both ends of its 95 % interval, as `describe` computes them."""
-    described = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)]))
+    bounds = np.array([0, len(samples)])  # of a single series
+    described = describe(np.asarray(samples, dtype=np.float64), bounds)
     return tuple(float(described[name][0]) for name in ("median", "low", "high"))
 
 

@@ -19,7 +19,7 @@ def with_unfinished(verb: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(verb)
     def run(**given: Any) -> None:
-        _keep(**given)
+        _keep(**given)  # `takes_request` picks the options that it lists
         verb(**given)
 
     @wraps(verb)

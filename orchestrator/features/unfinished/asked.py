@@ -86,10 +86,8 @@ def _count(what: What, store: str) -> Count | None:
     rows = Store(store).rows(["trial_id", "attempt_id"], status=final, trial_id=[*planned])
     measured = Counter(trial for trial, _ in {(row["trial_id"], row["attempt_id"]) for row in rows})
     ruled_out = {row["trial_id"] for row in rows if row["status"] != Status.OK}  # no other process would run
-    have = sum(
-        processes if trial in ruled_out else min(processes, measured[trial]) for trial, processes in planned.items()
-    )
-    return Count(have, sum(planned.values()))
+    have = [count if trial in ruled_out else min(count, measured[trial]) for trial, count in planned.items()]
+    return Count(sum(have), sum(planned.values()))
 
 
 def _folder_of(store: str) -> Path:

@@ -38,7 +38,7 @@ class Longer(NamedTuple):
     most: float
     """How many times longer it takes: one of these or between them."""
     words: str
-    """{1} is how many times."""
+    """As in Hypothesis: {1} is how many times."""
 
 
 Factors = Iterable[Longer]
@@ -141,7 +141,7 @@ def fewer_trained(case: Case, most: float) -> list[Hypothesis]:
     predicted without gradients of weights, or anything up to `most` times as fast."""
     if case.claim.method not in (None, "full"):
         return []
-    least, usual, words = 1.15, case.frozen_factor, "it takes {1:.2f} of the time"
+    least, usual, words = 1.15, case.frozen_factor, "it takes {1:.2f} of the time"  # times as fast
     hypotheses: list[Hypothesis] = []
     for moved, weight in ((EVERY, 0.7), ((RATE, STEP), 0.3)):
         hypotheses.append(Hypothesis(0.75 * weight, moved, usual / 1.15, usual * 1.15, words))

@@ -63,7 +63,7 @@ def recomputes(claim: Claim) -> bool:
 def conventions(claim: Claim) -> list[Convention]:
     """Return the usual counts of a token's FLOPs. The first is the claim's if it states one, else `full`."""
     model, context = claim.shape, claim.context or 0
-    linear, attention = model.linear_flops(), model.attention_flops(context)
+    linear, attention = model.linear_flops(), model.attention_flops(context)  # of a forward pass
     trained = PASSES[claim.method or "full"]
     full = trained * (linear + attention)
     again = linear + attention if recomputes(claim) else 0.0

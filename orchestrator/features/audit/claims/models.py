@@ -76,7 +76,7 @@ class Model:
         return self.attention_flops(context) * (1 - share) + self.attention_flops(1) * seen_twice * share
 
     def gate_flops(self) -> float:
-        """Return the FLOPs of a token's forward pass in the gates of its experts."""
+        """Return the FLOPs of a token's forward pass in the gates of its experts, or of the one feed-forward layer."""
         size = self.size
         return 2.0 * size.d_model * size.d_ff * size.num_layers * (size.active_experts or 1) if size else 0.0
 
@@ -194,10 +194,9 @@ def _of_dimensions(name: str, dimensions: re.Match[str]) -> Model:
 
 
 def _nanochat(depth: int) -> ModelSize:
-    width = 64 * depth  # base_train.py: heads of 128, or of 64 in small models
-    return ModelSize(
-        d_model=width, d_ff=4 * width, num_layers=depth, num_heads=max(1, -(-width // 128)), feed_forward="gelu"
-    )
+    width = 64 * depth
+    heads = max(1, -(-width // 128))  # as base_train.py: of 128, their number rounded up
+    return ModelSize(d_model=width, d_ff=4 * width, num_layers=depth, num_heads=heads, feed_forward="gelu")
 
 
 def _of_configuration(path: Path) -> Model:

@@ -56,8 +56,10 @@ def claim_of(texts: Mapping[str, str | None], where: str = "") -> Claim:
             raise RequestError(f"{where}no claim has a column {title or 'without a name'}{choices(key, COLUMNS)}")
         else:
             values[COLUMNS[key]] = _value(COLUMNS[key], text.strip(), key, where)
-    if number and "gpus" in values and counted(values["gpus"])[0] == 1:  # `8xH100` says its number itself
-        values["gpus"] = f"{number}x{values['gpus']}"
+    if number and "gpus" in values:
+        count, _ = counted(values["gpus"])
+        if count == 1:  # `8xH100` says its number itself
+            values["gpus"] = f"{number}x{values['gpus']}"
     return Claim(**values)
 
 

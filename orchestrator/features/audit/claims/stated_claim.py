@@ -109,7 +109,7 @@ class Claim:
 
     @property
     def data_ranks(self) -> int:
-        """Return how many groups of GPUs have different data."""
+        """Return how many groups of GPUs have different data. Ranks that share experts (ep) have different data."""
         return max(1, self.count // ((self.tp or 1) * (self.pp or 1) * (self.cp or 1)))
 
     @property
@@ -148,7 +148,8 @@ class Claim:
     def missing(self) -> list[str]:
         """Return the options without which no verdict is possible: model, GPUs, a number, the context, and the tokens
         of a step if only its time is stated."""
-        states_tokens = self.tokens_per_second or self.tokens_per_second_per_gpu or self.samples_per_second
+        states_rate = self.tokens_per_second or self.tokens_per_second_per_gpu
+        states_tokens = states_rate or self.samples_per_second
         states_flops = self.mfu or self.hfu or self.tflops
         # Without the model, a rate of tokens and a step time can still contradict each other.
         can_contradict = states_tokens and self.step_seconds and self.step_tokens and not states_flops
@@ -161,7 +162,7 @@ class Claim:
             needed.append("tokens/s (or --step-time, --mfu, --tflops)")
         elif self.gpus and self.step_tokens is None and not (states_tokens or states_flops):
             needed.append("batch (the tokens of a step)")
-        if self.context is None and self.tokens_per_second is None and self.tokens_per_second_per_gpu is None:
+        if self.context is None and not states_rate:  # a rate of samples, FLOPs or a time imply no tokens without it
             needed.append("context")
         return needed
 

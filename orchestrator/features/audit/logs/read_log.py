@@ -71,7 +71,7 @@ def trainers() -> tuple[Trainer, ...]:
 
 
 def _statement(line: str, **stated: str) -> tuple[re.Pattern[str], str, str]:
-    """Return a row of `Trainer.says`. line: its pattern. stated: the field and its value."""
+    """Return a row of `Trainer.says`, in the file `{line = PATTERN, FIELD = VALUE}`."""
     ((name, value),) = stated.items()
     return _pattern(line), name, value
 
@@ -91,7 +91,7 @@ def read_log(text: str, where: str) -> ReadLog:
     stated = _settings(trainer, lines, used) | _steps(trainer, lines, used)
     shown = [line.strip()[:WIDEST] for _, line in sorted(used.items())]
     if len(shown) > MOST_LINES:
-        shown = [*shown[: MOST_LINES // 2], f"({len(shown) - MOST_LINES} more)", *shown[-MOST_LINES // 2 :]]
+        shown = [*shown[: MOST_LINES // 2], f"({len(shown) - MOST_LINES} more)", *shown[-(MOST_LINES // 2) :]]
     return ReadLog(trainer, _as_claim(stated, trainer), tuple(shown))
 
 
@@ -119,7 +119,7 @@ def _steps(trainer: Trainer, lines: Sequence[str], used: dict[int, str]) -> dict
         later = values[min(FIRST, int(WARM_UP * len(values))) :]
         if later:
             medians[name] = repr(median(value for _, value in later))
-            used |= {number: lines[number] for number in (later[0][0], later[-1][0])}
+            used.update({number: lines[number] for number in (later[0][0], later[-1][0])})
     return medians
 
 
@@ -154,7 +154,7 @@ def _ranks(stated: Mapping[str, str], numbers: Mapping[str, float]) -> int | Non
     if "mesh" in stated:
         return prod(int(size) for size in re.findall(r"\d+", stated["mesh"]))
     if numbers.get("micro_batch_tokens") and numbers.get("rank_tokens"):
-        return round(numbers["micro_batch_tokens"] / numbers["rank_tokens"])
+        return round(numbers["micro_batch_tokens"] / numbers["rank_tokens"])  # the former are those of all ranks
     if {"global_batch", "batch"} <= numbers.keys():
         return max(1, round(numbers["global_batch"] / numbers["batch"] / numbers.get("accumulate", 1)))
     return None

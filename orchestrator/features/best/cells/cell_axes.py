@@ -8,7 +8,7 @@ from lmsweep.trials.results.roles import AXES, JOB, MODEL
 from lmsweep.trials.spec.config import TrialConfig
 
 DEVICE = "device"
-"""The axis of a cell's device; its value is the device's full name."""
+"""The axis of a cell's device; its value is the device's full name. AXES does not have it."""
 
 USUAL_AXES = ("batch_size", "precision", "compile", "attention")
 """Axes that name a cell if there are no other cells from which it differs."""

@@ -81,7 +81,7 @@ def _front(cells: Sequence[Cell], quantity: Literal["memory", "money"], aim: Aim
         id(cell): Point(
             device=cell.environment.device_name,
             speed=cell.tokens / cell.values[WALL_TIME].median,
-            cost=float(_COSTS[quantity](cell, aim) or 0.0),
+            cost=float(_COSTS[quantity](cell, aim) or 0.0),  # `fronts` passes only cells whose cost is known
             peak=cell.peak,
             dollars=cell.dollars(aim),
             others=tuple(cell_words(cell, [name]) for name in names),
@@ -89,6 +89,6 @@ def _front(cells: Sequence[Cell], quantity: Literal["memory", "money"], aim: Aim
         )
         for cell in cells
     }
-    line = pareto_front(cells, aim, ("time", quantity))[::-1]
+    line = pareto_front(cells, aim, ("time", quantity))[::-1]  # from the slowest
     job = job_words(cells[0].config)
     return Front(job=job, quantity=quantity, points=[*points.values()], line=[points[id(cell)] for cell in line])

@@ -41,8 +41,7 @@ class Goal(StrEnum):
     def cost(self, measured: float, config: TrialConfig, hourly: float | None) -> float:
         """Return what is to be small: seconds or joules per token, dollars per million tokens, or bytes.
 
-        measured: seconds, joules or bytes of a step; where batches differ, of a token. hourly: dollars per hour of a
-        device.
+        measured: seconds, joules or bytes of a step, or where batches differ of a token. hourly: dollars of a device.
         """
         if self is Goal.MEMORY:
             return measured

@@ -38,16 +38,17 @@ def of_attention(config: TrialConfig) -> Recipe:
 
 
 def of_precision(config: TrialConfig, *, has_gradients: bool) -> Recipe:
-    formats, device, config_class = PRECISIONS[config.precision], config.device_type, "Float8LinearConfig"
+    formats, device = PRECISIONS[config.precision], config.device_type
+    torchao = "from torchao.float8 import Float8LinearConfig, convert_to_float8_training"
     converts = formats.weights != "float32" and config.adapter not in ADAPTERS  # `of_adapter` casts them itself
     return Recipe(
-        imports=when(formats.float8_recipe, f"from torchao.float8 import {config_class}, convert_to_float8_training"),
+        imports=when(formats.float8_recipe, torchao),
         lines=(
             f'torch.set_float32_matmul_precision("{"high" if formats.tf32 else "highest"}")',
             *when(converts, f"model.to(torch.{formats.weights})"),
             *when(
                 formats.float8_recipe,
-                f'config = {config_class}.from_recipe_name("{formats.float8_recipe}")',
+                f'config = Float8LinearConfig.from_recipe_name("{formats.float8_recipe}")',
                 "convert_to_float8_training(model.blocks, config=config)",
             ),
             *when(formats.scales_gradients and has_gradients, f'scaler = torch.amp.GradScaler("{device}")'),
@@ -60,7 +61,7 @@ def of_adapter(config: TrialConfig) -> Recipe:
     adapter, formats, arguments = ADAPTERS.get(config.adapter), PRECISIONS[config.precision], config.adapter_arguments
     if adapter is None:
         return Recipe()
-    chosen = f"name.endswith({tuple(f'.{one}' for one in arguments.targets)})"
+    chosen = f"name.endswith({tuple(f'.{one}' for one in arguments.targets)})"  # name.endswith(('.q', '.v'))
     in_four_bits = (
         "for parent in list(model.blocks.modules()):",
         "    for name, layer in list(parent.named_children()):",
@@ -125,7 +126,7 @@ def of_checkpointing(config: TrialConfig) -> Recipe:
             *when(way.keeps_products, *selecting),
             "save = partial(checkpoint, use_reentrant=False)",
             *when(way.keeps_products, "save = partial(save, context_fn=keeping_products)"),
-            # Each block, each group of blocks, or both if nested: then the blocks come first.
+            # Each block, each group of blocks (then they are model.blocks), or both if nested, the blocks first.
             *when(size == 1 or way.nested, *saving),
             *when(
                 size > 1 or way.nested,

@@ -24,7 +24,8 @@ def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
     """Return the `lmsweep trial` that measures the configuration, on as many lines as it needs."""
     size = SIZES.get(config.model or "")
     named = size is not None and all(getattr(size, name) == getattr(config, name) for name in _DIMENSIONS)
-    hidden = {*_DIMENSIONS} if named else {"model"}  # a name of the table stands for all dimensions
+    # A name of the table stands for all dimensions. If one differs, all are given, without the name.
+    hidden = {*_DIMENSIONS} if named else {"model"}
     settings = {
         name: getattr(config, name)
         for name, field in CONFIG_FIELDS.items()
@@ -70,7 +71,7 @@ def _step(config: TrialConfig, recipe: Recipe) -> list[str]:
     has_gradients = PASSES[config.mode] > 1
     forward = [*when(config.records_cuda_graphs, "torch.compiler.cudagraph_mark_step_begin()")]
     if recipe.around_forward:
-        (manager,) = recipe.around_forward
+        (manager,) = recipe.around_forward  # only the precision has one
         forward += [f"with {manager}:", *_indented(recipe.forward)]
     else:
         forward += recipe.forward

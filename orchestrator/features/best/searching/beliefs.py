@@ -79,7 +79,7 @@ class Beliefs:
         self.results = results
         self._running = [cell for cell in running if cell not in results.measured]
         self.cells = [*results.measured]
-        """The measured cells."""
+        """The measured cells. `errors` and `_centres` are in their order."""
 
     @cached_property
     def errors(self) -> dict[int, Error]:
@@ -146,7 +146,7 @@ class Beliefs:
         values = self._centres - results.prior[cells[:count]]
         errors = np.array([one.deviation for one in self.errors.values()])
         surrogate = Surrogate(results.space, codes[:count], values, errors, start=results.parameters)
-        results.parameters = surrogate.parameters
+        results.parameters = surrogate.parameters  # where the next fit begins
         if not self._running:
             return surrogate
         expected, _ = surrogate.mean_and_deviation(codes[count:])

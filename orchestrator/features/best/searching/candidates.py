@@ -42,7 +42,7 @@ class Candidates:
 def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapping[int, float]) -> Candidates:
     """Sort the trials of a plan. Several of them measure the same cell, each in one process. cells: what the store has
     of them. peaks: predicted bytes, by index in the plan."""
-    stored = {_key(cell.config, cell.environment_id): cell for cell in cells if cell.cost(aim) is not None}
+    stored = {(key_of(cell.config), cell.environment_id): cell for cell in cells if cell.cost(aim) is not None}
     workload = aim.goal.workload
     seen = set(stored)  # and the cells of the trials kept so far
     kept: list[PlannedTrial] = []
@@ -102,7 +102,7 @@ def search_of(
     """The first trial of each cell to run."""
     for trial in to_run:
         trials.setdefault(_key_of(trial), trial)
-    stored = {_key(cell.config, cell.environment_id): cell for cell in known}
+    stored = {(key_of(cell.config), cell.environment_id): cell for cell in known}
     only_known = {key: cell for key, cell in stored.items() if key not in trials}
     numbers = {key: number for number, key in enumerate([*trials, *only_known])}
     """Key of a cell -> its place in all of these: `subjects`, `seconds` and `prior`."""
@@ -165,8 +165,4 @@ def _expected(one: _Subject, aim: Aim, rates: DeviceRates) -> float | None:
 
 
 def _key_of(one: PlannedTrial) -> tuple[str, str]:
-    return _key(one.trial.config, environment_id(one.environment, one.trial.config.software))
-
-
-def _key(config: TrialConfig, environment: str) -> tuple[str, str]:
-    return key_of(config), environment
+    return key_of(one.trial.config), environment_id(one.environment, one.trial.config.software)

@@ -184,7 +184,7 @@ class Search:
         """
         codes, prior = self.results.space.codes, self.results.prior
         tried = [*self.results.measured, *self.results.failed, *(+self._running)]
-        seen = [set(codes[tried, place].tolist()) for place in range(codes.shape[1])]
+        seen = [set(codes[tried, place].tolist()) for place in range(codes.shape[1])]  # of each axis
         chosen: list[int] = []
         while len(chosen) < len(cells):
             new_values = np.zeros(len(cells))  # of each cell

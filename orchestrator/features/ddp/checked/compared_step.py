@@ -59,11 +59,11 @@ class ComparedStep(DataParallelStep, AlignedRank):
         if config.mode == "train_step" and shards_state(config):
             training.optimizer = users_sharded_optimizer(training.model, config)
         elif config.mode == "train_step" and is_reference(config.ddp):
-            # Its weights may be the wrapper's parameters.
+            # The wrapper may have replaced the parameters with which the optimizer was made.
             training.optimizer = make_optimizer(training.model, training.blocks, config)
 
     def whole_step(self) -> TrainingStep:
-        """The step with AdamW, which has no state before its step, in place of the user's sharded optimizer."""
+        """The step without the user's sharded optimizer: AdamW, which takes no memory yet, replaces it."""
         config = self.config
         if shards_state(config):
             config = replace(config, optimizer="adamw_foreach", optimizer_args=None)

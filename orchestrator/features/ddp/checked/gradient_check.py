@@ -52,7 +52,7 @@ def weights_error(step: ComparedStep) -> float:
         _synchronized_backward(step)
         _update(step)
     found = _whole_weights(step)
-    with step.local():
+    with step.local():  # here the weights are those of the reference
         expected = _whole_weights(step)
     found_changes = [new - old for new, old in zip(found, before, strict=True)]
     expected_changes = [new - old for new, old in zip(expected, before, strict=True)]
@@ -78,7 +78,7 @@ def weights_digest(step: ComparedStep) -> tuple[float, ...]:
         if not parameter.requires_grad:  # as integers: weights of 4 bits are packed, and may look like NaN
             whole = whole.contiguous().view(BITS[whole.element_size()])
         wide = whole.double()
-        total[int(parameter.requires_grad)] += torch.stack((wide.sum(), wide.square().sum()))
+        total[1 if parameter.requires_grad else 0] += torch.stack((wide.sum(), wide.square().sum()))
     return tuple(total.flatten().tolist())
 
 
@@ -247,6 +247,6 @@ def squared_norms(tensor: Tensor, expected: Tensor) -> Tensor:
 
 def largest_of(squares: Tensor) -> float:
     """The largest relative error of tensors by their `squared_norms`, (tensors, 2). A tensor without a difference
-    counts as 0. One that should be zero and is not counts as inf, and so does one that is not a number."""
+    counts as 0. One that should be zero and is not counts as inf (posinf keeps it), and so does one that is NaN."""
     difference, norm = squares.sqrt().unbind(-1)
     return torch.where(difference == 0, 0.0, difference / norm).nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()

@@ -27,22 +27,20 @@ class UsersWrapper(Synchronizer):
         """Raises RequestError if the signature does not fit, UnsupportedError if a field of the configuration cannot
         apply to it, CodeError if what it returns cannot be called, and what the user's code raises."""
         wrap = partial(cast(Callable[..., object], load(config.ddp)), module)
-        before = {name: parameter.shape for name, parameter in module.named_parameters()}
-        made = call(
-            wrap, _bucket(wrap, config) | _compute_dtype(wrap, config), arguments_of(config.ddp_args), config.ddp
-        )
+        self.shapes = {name: parameter.shape for name, parameter in module.named_parameters()}
+        offered = _bucket(wrap, config) | _compute_dtype(wrap, config)
+        made = call(wrap, offered, arguments_of(config.ddp_args), config.ddp)
         if not callable(made) and not hasattr(made, "forward"):
             raise code_error(config.ddp, f"returned a {type(made).__name__}; a wrapper is called as the module is")
         self.made = made
         super().__init__(made if isinstance(made, nn.Module) else _AsModule(made, module))
-        self.is_sharded = [parameter.shape for parameter in self.model.parameters()] != list(before.values())
+        self.is_sharded = [parameter.shape for parameter in self.model.parameters()] != list(self.shapes.values())
         if self.is_sharded and not hasattr(made, GATHER):
             raise UnsupportedError(
                 f"{config.ddp} changes the shapes of the module's parameters, as FSDP does, and has no {GATHER}() that "
                 "returns the whole weights by name, so it cannot be compared with one process"
             )
         self.trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
-        self.shapes = before
 
     # `local` and `hold` do nothing: there is no known way to disable the communication of the user's code (see
     # `ComparedStep.alone`), and it is refused with micro-batches (rank_rules.py).
@@ -54,7 +52,7 @@ class UsersWrapper(Synchronizer):
 
 
 class _AsModule(nn.Module):
-    """A wrapper that is no module: its weights are its own `parameters()`, else those of what it wraps."""
+    """A wrapper that is no module: its weights are its own `parameters()`, which may be those of what it wraps."""
 
     def __init__(self, made: object, wrapped: nn.Module) -> None:
         super().__init__()
