@@ -85,7 +85,8 @@ class Product(NamedTuple):
     bytes: int
     dtype: str
     layouts: tuple[str, ...]
-    """Layout of the operands, or all possible layouts if it is not known: nt, nn, tn."""
+    """Layout of the operands, or all possible layouts if it is not known. n: as it lies in memory, t: transposed. x Wᵀ
+    is nt, the gradients of x and W are nn and tn."""
     is_matrix: bool = True
     """Whether rows have the lengths m, n and k, other than a convolution's."""
     groups: int = 1
@@ -103,8 +104,9 @@ class Product(NamedTuple):
         else:
             m, k = math.ceil(share * self.m / self.groups), self.k
             of_each_group = self.k * self.n
-        elements_of_all = _elements(self.m, self.n, self.k) + (self.groups - 1) * of_each_group
-        moved = round(self.bytes / elements_of_all * _elements(m, self.n, k))
+        of_other_groups = (self.groups - 1) * of_each_group
+        bytes_per_element = self.bytes / (_elements(self.m, self.n, self.k) + of_other_groups)
+        moved = round(bytes_per_element * _elements(m, self.n, k))
         return self._replace(m=m, k=k, bytes=moved, groups=1, divides_inner=False)
 
     def alignment(self, layout: str) -> int:
@@ -136,7 +138,7 @@ def product_of(name: str, shapes: tuple[Shape, ...], *, bytes: int, dtype: str, 
         m, k = matrices[0][-2:] if matrices else (1, shapes[0][-1])  # or of two vectors
         return Product(1, m, 1, k, bytes, dtype, layouts)
     one, other = matrices
-    if "grouped" in name and len(one) == 2:
+    if "grouped" in name and len(one) == 2:  # (m, k) by (groups, k, n), or (m, k) by (k, n) if groups divide k
         inner = len(other) == 2
         *_, ends = (shape for shape in shapes if len(shape) == 1)  # where each group ends
         groups = ends[0] if inner else other[0]
@@ -170,10 +172,11 @@ class ProductRates:
         """Return the seconds without the correction; of a grouped product with this load."""
         hardware = self._hardware
         rate = hardware.rate(product.dtype) * LAYOUT_RATES.get((product.dtype, layout), 1.0)
-        groups = [product.of_group(share) for share in load] if product.groups > 1 else [product]
-        times = product.batch * product.groups / len(groups)
+        sampled = [product.of_group(share) for share in load] if product.groups > 1 else [product]
+        each_stands_for = product.batch * product.groups / len(sampled)
         fill = FILL_ELEMENTS_OF_LANES if product.dtype == "float32" else FILL_ELEMENTS
-        computing = _work(tuple((times, one.m, one.n, one.k) for one in groups), hardware.multiprocessors, fill) / rate
+        work = _work(tuple((each_stands_for, one.m, one.n, one.k) for one in sampled), hardware.multiprocessors, fill)
+        computing = work / rate
         moving = product.bytes / hardware.bandwidth
         return float((computing**OVERLAP_POWER + moving**OVERLAP_POWER) ** (1 / OVERLAP_POWER)) + START_SECONDS
 
@@ -207,7 +210,7 @@ class ProductRates:
         if known:
             place = _place(product, known.kind == "groups")
             seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(place)
-        if key.alignment < ALIGNMENT and known != key:  # no unaligned product was measured
+        if key.alignment < ALIGNMENT and (known is None or known.alignment != key.alignment):  # none was measured
             return Took(UNALIGNED_TIME * seconds, seconds, MOST_UNALIGNED * seconds)
         return Took(seconds, seconds, seconds)
 
@@ -228,13 +231,14 @@ def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int, 
     for rows, columns, efficiency in TILES:
         each = [(times * math.ceil(m / rows) * math.ceil(n / columns), k) for times, m, n, k in parts]
         tiles = sum(count for count, _ in each)
-        inner = sum(count * k for count, k in each) / tiles
+        inner = sum(count * k for count, k in each) / tiles  # k, on average over tiles
         for split in SPLITS:
             waves = tiles * split / multiprocessors
             if split > 1 and (inner / split < LEAST_INNER or waves > MOST_WAVES):
                 break  # and so it is with more parts
-            balanced = WHOLE_WAVES * math.ceil(waves) + (1 - WHOLE_WAVES) * max(waves, 1.0)
-            work = balanced * multiprocessors * 2 * rows * columns * (inner / split + fill) / efficiency
+            balanced_waves = WHOLE_WAVES * math.ceil(waves) + (1 - WHOLE_WAVES) * max(waves, 1.0)
+            flops_of_tile = 2 * rows * columns * (inner / split + fill)
+            work = balanced_waves * multiprocessors * flops_of_tile / efficiency
             best = min(best, work * (SPLIT_SLOWDOWN if split > 1 else 1.0))
     return best
 

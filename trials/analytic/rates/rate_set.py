@@ -193,7 +193,8 @@ class Rates:
                 into, *_, added = map(prod, operator.shapes)  # elements: the output's, indices, what is added
                 if (waiting := FULLEST_SECONDS * added / max(into, 1)) > seconds:
                     words = f"sums into few rows profiled on an H200, with an {EXPECTED_LOAD}"
-                    return Cost(waiting, words, (max(0.25, seconds / waiting), 2.0))  # see FULLEST_SECONDS
+                    even, all_alike = 0.25, 2.0  # the fullest row over what is expected: see FULLEST_SECONDS
+                    return Cost(waiting, words, (max(even, seconds / waiting), all_alike))
         source = self._source(operator, kind)
         if "grouped" in operator.name:
             return Cost(seconds, f"{source}, with an {EXPECTED_LOAD}", unsure)
@@ -235,6 +236,7 @@ def _layouts(operator: Operator) -> tuple[str, ...]:
     """Return the layouts that a product's operands may have."""
     if operator.layout:
         return (operator.layout if operator.layout != "tt" else "tn",)  # "tt" was not measured; both are rare
+    # Forward is x Wᵀ; backward has the gradients of x and of W.
     return ("nt",) if operator.phase == "forward" or operator.is_again else ("nn", "tn")
 
 

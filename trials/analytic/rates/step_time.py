@@ -25,7 +25,8 @@ class Work(NamedTuple):
 
 def limits(whole: Work, update: Work) -> tuple[float, float]:
     """Return the seconds of a step, including the optimizer's update, by the device and by the host."""
-    after = max(0.0, update.computing - update.launching)  # it begins when the host gets there
+    # By the host, the update begins when its launches begin, so the device may work on after the last of them.
+    after = max(0.0, update.computing - update.launching)
     return whole.computing + WAIT_PER_LAUNCH * whole.launching, whole.launching + after
 
 
