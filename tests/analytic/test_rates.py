@@ -10,7 +10,7 @@ from lmsweep.trials.analytic.rates.byte_rates import as_on_reference
 from lmsweep.trials.analytic.rates.collective_rates import Point, across, between_gpus, from_datasheet
 from lmsweep.trials.analytic.rates.hardware import hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.product_rates import product_of
+from lmsweep.trials.analytic.rates.product_rates import ProductRates, product_of
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, fastest_products, measured_operators
 from lmsweep.trials.analytic.rates.rate_set import LAUNCH_SECONDS, MeasuredRates, Network, rates_of, rates_with
 from lmsweep.trials.analytic.rates.step_time import step_time
@@ -129,11 +129,10 @@ def test_a_product_with_unaligned_rows_is_unsure_until_such_products_were_measur
     assert again.source == "products measured on H200 SXM"
     assert found.of(product(16384, 50304, 768, layout="nt")).seconds == pytest.approx(aligned.seconds)
     assert found.of(product(16384, 50258, 768, layout="nt")).unsure != (1, 1), "rows of 4 bytes were not measured"
-    ungrouped = [one for one in points if "grouped" not in one.name]
+    alone = ProductRates(hardware_of(h200), measured)
     shapes = ((16384, 768), (2, 768, 50257), (2,))
-    grouped = replace(product(16384, 50257, 768, layout="nt"), name="_grouped_mm", shapes=shapes)
-    of_groups = rates_with(h200, MeasuredRates(operators=(*ungrouped, *measured))).of(grouped)
-    assert of_groups.seconds < 1.5 * again.seconds, "what was measured is not assumed once more"
+    grouped = product_of("_grouped_mm", shapes, bytes=measured[0].bytes, dtype="bfloat16", layouts=("nt",))
+    assert alone.seconds(grouped).seconds < 1.5 * again.seconds, "what was measured is not assumed once more"
 
 
 @pytest.mark.parametrize(

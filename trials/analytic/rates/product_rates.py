@@ -210,7 +210,7 @@ class ProductRates:
         if known:
             place = _place(product, known.kind == "groups")
             seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(place)
-        if key.alignment < ALIGNMENT and (known is None or known.alignment != key.alignment):  # none was measured
+        if key.alignment < ALIGNMENT and (known is None or known.alignment != key.alignment):
             return Took(UNALIGNED_TIME * seconds, seconds, MOST_UNALIGNED * seconds)
         return Took(seconds, seconds, seconds)
 
