@@ -87,9 +87,7 @@ def _collect(
 
 def _answer(answer: Callable[[Batch], list[Found]], batch: Batch, code: Code, answers: Connection, parent: int) -> None:
     die_with_parent(parent)
-    silent = os.open(
-        os.devnull, os.O_WRONLY
-    )  # else what the code prints would be read as answers of `predict`, or cover the plan
+    silent = os.open(os.devnull, os.O_WRONLY)  # what the code prints would be read as answers, or cover the plan
     os.dup2(silent, sys.stdout.fileno())
     os.dup2(silent, sys.stderr.fileno())
     torch.set_num_threads(1)

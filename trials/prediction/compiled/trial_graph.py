@@ -55,7 +55,7 @@ def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Capture
 
 @lru_cache(maxsize=8)
 def _captured_attention(config: TrialConfig, _is_of_primes: bool) -> Captured:
-    """Capture attention alone, always with backward. `_is_of_primes` only tells one cached result from another."""
+    """Capture attention alone, always with backward. `_is_of_primes` only distinguishes cached results."""
     with FakeTensorMode():
         step = AttentionStep(eager_on_fakes(config), MATH_MODES[config.precision].without_autocast())
         attend = step.attend
