@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmsweep.trials.prediction.depth.shape_growth import FITTED, shape_growth
+from lmsweep.trials.prediction.many_steps.step_program import StepProgram
 from lmsweep.trials.prediction.without_device.allocation_trace import Stretch, runs_within
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator, OutOfMemoryError
 
@@ -37,6 +39,17 @@ def test_a_request_fails_if_what_is_free_lies_between_blocks_or_is_too_little() 
 def test_a_phase_that_ends_with_its_first_product_has_its_workspace_too() -> None:
     trace = [Stretch(phase="forward", events=[(0, 2 * MIB)], first_product=1)]
     assert runs_within(trace, 52 * MIB, workspace=32 * MIB) and not runs_within(trace, 51 * MIB, workspace=32 * MIB)
+
+
+def test_such_a_phase_has_its_workspace_in_a_program_of_many_steps_as_well() -> None:
+    trace = [Stretch(phase="init")]
+    for piece in range(3):  # one in each iteration
+        trace.append(Stretch(phase="forward", events=[(piece, 512)], first_product=None if piece else 1))
+        trace.append(Stretch(phase="dropped", events=[(piece, -512)]))
+    growth = shape_growth(dict.fromkeys(FITTED, trace), 512)
+    assert growth is not None
+    program, workspace = StepProgram(growth=growth, longest=1, workspace=512), 3
+    assert program.step(0, [1] * program.pieces) == [0, workspace, ~0]
 
 
 sizes = st.one_of(st.integers(1, 4096), st.integers(1, 4 * MIB), st.integers(9 * MIB, 40 * MIB))

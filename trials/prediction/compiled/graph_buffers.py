@@ -89,10 +89,10 @@ class GraphBuffers:
                 yield part
 
     def _ordered(self, graph: Graph) -> list[Node]:
-        """The values in memory that the graph makes, in order, except what scatters write into: it is zeroed early."""
+        """The values in memory that the graph makes, in order; the tensors that scatters write into are early."""
         order = [node for node in graph.nodes if node in self._in_memory and is_tensor(node)]
         zeroed = {root(node.args[0]) for node in graph.nodes if node.target == aten.scatter.src}
-        first = next((i for i, node in enumerate(order) if self._is_fused(node)), 0)  # with which it is zeroed
+        first = next((i for i, node in enumerate(order) if self._is_fused(node)), 0)  # before which they are zeroed
         before, after = order[:first], order[first:]
         return before + [node for node in after if node in zeroed] + [node for node in after if node not in zeroed]
 

@@ -26,7 +26,7 @@ from lmsweep.trials.spec.config import TrialConfig
 
 
 def graph_config(config: TrialConfig) -> TrialConfig:
-    """One configuration for all those that compile the same graph. Devices are cuda, except a CPU that differs."""
+    """One configuration for all those that compile the same graph: on cuda, unless that on the CPU differs."""
     on_cpu = config.device_type == "cpu" and differs_by_device(config)
     return replace(graph_of(config), device="cpu" if on_cpu else "cuda")
 
@@ -55,7 +55,7 @@ def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Capture
 
 @lru_cache(maxsize=8)
 def _captured_attention(config: TrialConfig, _is_of_primes: bool) -> Captured:
-    """Capture attention alone, always with backward. Primes, as any sizes, do not change its operators."""
+    """Capture attention alone, always with backward. `_is_of_primes` only distinguishes cached results."""
     with FakeTensorMode():
         step = AttentionStep(eager_on_fakes(config), MATH_MODES[config.precision].without_autocast())
         attend = step.attend

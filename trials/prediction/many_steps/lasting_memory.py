@@ -65,7 +65,7 @@ class VariedMemory:
     @property
     def _masks_vary(self) -> bool:
         """Whether each batch has masks of its documents. Then the configuration that is recorded keeps its lengths."""
-        needs_masks = ATTENTIONS[self.config.attention].masked_by != "cu_seqlens"  # which are offsets of documents
+        needs_masks = ATTENTIONS[self.config.attention].masked_by != "cu_seqlens"  # offsets of documents instead
         return needs_masks and self.config.model_code is None and self.config.batching == "packed"
 
     def run(
@@ -159,7 +159,7 @@ def shapes_of(config: TrialConfig, steps: int) -> tuple[Shape, ...]:
 
 
 def run_memory(config: TrialConfig) -> Prediction:
-    """Predict the memory of a trial's steps: the peaks over all, other fields of the largest. Raises as `_growth`."""
+    """Predict the memory of a trial's steps: the peaks of all, all else of the largest. Raises what `_growth` does."""
     family, shapes = varied_memory(config), shapes_of(config, config.batches)
     largest = max(shapes, key=lambda shape: (shape.tokens, shape.width))
     step = summary(family.growth_of(largest).trace(largest), config)
@@ -168,7 +168,7 @@ def run_memory(config: TrialConfig) -> Prediction:
         rivals = {shape for shape in shapes if shape.width > largest.width or shape.rows > largest.rows}
         each = [summary(family.growth_of(shape).trace(shape), config) for shape in rivals]
         return max([step, *each], key=lambda one: one.peak)
-    # The run has workspaces, as segments are rounded up with them; `Prediction` has none.
+    # The allocator places workspaces among the rest; a `Prediction` counts them apart.
     run = family.run(config, None, LARGE_WORKSPACE, config.batches)
     workspaces = step.workspaces * LARGE_WORKSPACE
     return replace(step, peak=run.peak_allocated - workspaces, reserved=run.peak_reserved - workspaces)
@@ -196,8 +196,8 @@ def beyond(config: TrialConfig, limit: MemoryLimit, largest: Largest) -> NextSiz
     return NextSizeUp(
         size=units * family.unit,
         steps=STEPS,
-        runs=RUNS,  # in which the largest size lasts
-        failed=found.failed / found.runs,  # of those that `many_steps` simulated, which may be SOME_RUNS
+        runs=RUNS,  # all of them last with the largest size
+        failed=found.failed / found.runs,  # of those that were simulated, which may be SOME_RUNS
         failed_steps=found.failed_steps,
         expandable=expandable,
     )
@@ -244,7 +244,7 @@ def largest_lasting(config: TrialConfig, limit: MemoryLimit, steps: int = STEPS,
 
     # One run narrows the search; then all runs decide.
     sure = largest_by(family.least, lambda units: lasts(units, -UNSURE_BYTES, 1))
-    while sure >= family.least and not lasts(sure, -UNSURE_BYTES, runs):  # below: none lasts
+    while sure >= family.least and not lasts(sure, -UNSURE_BYTES, runs):  # below `least`: none
         sure -= 1
     possible = sure
     while lasts(possible + 1, UNSURE_BYTES, runs):

@@ -149,10 +149,10 @@ class _Run:
             allocator.free(address)
         allocator.replay(program.step(self._done, units), units, learned.slots)
         self._done += 1
-        if allocator.retries > retries:  # it released its cache, in which the steps found room; `all_fits` needs none
+        if allocator.retries > retries:  # it released its cache, on which `shared_fits` rests; `all_fits` does not
             for one in self._learned.values():
                 one.shared_fits[:] = False
-        if self._done > program.steps_to_settle:  # it found room, also in what it released and reserved again
+        if self._done > program.steps_to_settle:  # it has found room, even after a release
             learned.learn(index)
 
     def _run_large_only(self, index: int, learned: _Learned) -> bool:

@@ -14,8 +14,8 @@ from lmsweep.trials.machine.torch_private import CUDNN_TAKES_ANY_DROPOUT, EFFICI
 from lmsweep.trials.spec.config import UnsupportedError
 
 ANY_BATCH = 2**33
-"""Placeholder for any number of sequences in a micro-batch. It exceeds every other size, so that each size of an
-operator divides into a multiple of it and a rest (`depth.operator_growth.scaled`)."""
+"""Placeholder for any number of sequences in a micro-batch. It exceeds every other size, so that a size such as
+3 * ANY_BATCH + 7 shows how it grows with them (`depth.operator_growth.scaled`)."""
 _CUDNN_LARGEST = 65535
 """Largest batch and number of heads of cuDNN."""
 

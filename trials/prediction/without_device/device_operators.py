@@ -61,7 +61,7 @@ class FusedAttention:
         call = Call(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, self.any_width)
         kernel, mask = self._chosen(call), attn_mask
         if mask is not None and mask.dtype == torch.bool:
-            mask = torch.zeros_like(mask, dtype=query.dtype)
+            mask = torch.zeros_like(mask, dtype=query.dtype)  # of any values: only its memory matters
         if kernel == Kernel.MATH:
             return _first(MATH(*call.inputs, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa))
         if kernel == Kernel.EFFICIENT:

@@ -82,14 +82,14 @@ class Fakes(FakeTensorMode):
 
 
 def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: object, **__: object) -> Tensor:
-    """The shapes of torch.nn.functional.grouped_mm. PyTorch's own shape function accepts only bfloat16."""
+    """A tensor of the shape that grouped_mm returns: PyTorch's own shape function accepts only bfloat16."""
     rows, outer = a.shape[-2], b.shape[-1]
     if a.dim() == b.dim() == 2:  # groups divide the inner dimension: a product for each
         assert offsets is not None, "each group ends at one of these"
         return a.new_empty(offsets.shape[0], rows, outer)
     if a.dim() == b.dim() == 3:
         return a.new_empty(a.shape[0], rows, outer)
-    return a.new_empty(rows, outer)  # groups divide the rows of a or the columns of b, which stay together
+    return a.new_empty(rows, outer)  # groups divide the rows of a or the columns of b
 
 
 def _with_expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: Callable[[], Any]) -> Any:
@@ -125,7 +125,7 @@ def _carrier(func: OpOverload, name: str, given: Tensor, result: Any) -> Tensor 
     """Return the tensor of a result that has indices, counts or a mask; None if it has others."""
     if name in ("topk", "sort", "max") and isinstance(result, tuple):
         values, indices = result
-        # Of scores; integers are indices that were chosen before, and are now sorted.
+        # `given` are scores, or indices that were chosen before and are now sorted.
         result = indices if given.is_floating_point() else values
     if not isinstance(result, FakeTensor) or not result.numel():
         return None
@@ -154,7 +154,7 @@ def _of_values(mode: FakeTensorMode, name: str, given: FakeTensor, expected: Exp
     """Return the expected result of an operator that PyTorch cannot run without values; None for all others."""
     mean, choices = expected
     if name == "nonzero" and mean is not None:
-        if mean == 1 and given.dim() == 1 and len(given) <= MOST_COUNTS:  # every index
+        if mean == 1 and given.dim() == 1 and len(given) <= MOST_COUNTS:  # all are nonzero
             return _known(mode, torch.arange(len(given))[:, None])
         return given.new_empty(max(1, round(mean * given.numel())), given.dim(), dtype=torch.int64)
     if name == "_local_scalar_dense" and mean is not None:  # of a mask, what is more likely

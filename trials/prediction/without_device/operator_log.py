@@ -170,7 +170,7 @@ class OperatorLog:
             path, again = "loss", False
         else:
             path, again = self._made_by.get(number_of(node), self._latest), False
-        if torch.is_grad_enabled():  # autograd has numbered the operator's node, if it has one, before it ran
+        if torch.is_grad_enabled():  # the latest node is its own, or an earlier operator's, which keeps its path
             self._made_by.setdefault(latest_number(), path)
         self._latest = path
         return path, again
