@@ -106,7 +106,6 @@ def chance_of_better(belief: Belief, margin: float, freedom: float) -> float:
     count = len(belief.mean)
     # Eigenvalues and not a Cholesky factor: cells whose repetitions are equal have no variance.
     values, vectors = np.linalg.eigh(belief.covariance)
-    moves = rng.standard_normal((DRAWS, count)) @ (vectors * np.sqrt(np.maximum(values, 0))).T
-    # Student's t, of shape (draws, cells).
-    drawn = belief.mean + moves * np.sqrt(freedom / rng.chisquare(freedom, DRAWS))[:, None]
+    moves = rng.standard_normal((DRAWS, count)) @ (vectors * np.sqrt(np.maximum(values, 0))).T  # (draws, cells)
+    drawn = belief.mean + moves * np.sqrt(freedom / rng.chisquare(freedom, DRAWS))[:, None]  # Student's t
     return float(np.mean(drawn.min(axis=1) < drawn[:, 0] - np.log1p(margin)))

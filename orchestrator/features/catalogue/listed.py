@@ -57,8 +57,8 @@ class ListedSweep:
     @property
     def words(self) -> str:
         gpus = f"{self.fewest_gpus} GPU{'s' * (self.fewest_gpus > 1)}" if self.fewest_gpus else "more cores"
-        able = "all" if self.run_here == self.trials else "none" if self.run_here is None else self.run_here
-        here = f"needs {gpus}" if self.run_here == 0 else f"{able} run here"
+        words = {None: "none run here", self.trials: "all run here", 0: f"needs {gpus}"}
+        here = words.get(self.run_here, f"{self.run_here} run here")
         return f"{self.trials:>3} trials, {here:<{len('none run here')}}  {self.description}"
 
 

@@ -122,11 +122,13 @@ class StepPairs:
 
     def run(self) -> Pair:
         """Run one pair. The order alternates, so that neither is always the second."""
-        local_first = self._count % 2 == 1
         self._count += 1
-        local = self._local() if local_first else []
-        synchronized = slowest(self._team.all(TimedRank.step))
-        local = local if local_first else self._local()
+        if self._count % 2 == 1:
+            synchronized = slowest(self._team.all(TimedRank.step))
+            local = self._local()
+        else:
+            local = self._local()
+            synchronized = slowest(self._team.all(TimedRank.step))
         return Pair(synchronized=synchronized, local_by_rank=tuple(one.step for one in local))
 
     def _local(self) -> list[Iteration]:
@@ -134,12 +136,12 @@ class StepPairs:
             return []
         if not self._was_tried:
             self._was_tried = True
-            if self._gave_up(self._team.all(try_local_step)):
+            if self._gave_up_and_rebuilt(self._team.all(try_local_step)):
                 return []
         answers = self._team.all(local_step)
-        return [] if self._gave_up(answers) else [one for one in answers if isinstance(one, Iteration)]
+        return [] if self._gave_up_and_rebuilt(answers) else [one for one in answers if isinstance(one, Iteration)]
 
-    def _gave_up(self, answers: Sequence[Iteration | DoesNotFit | None]) -> bool:
+    def _gave_up_and_rebuilt(self, answers: Sequence[Iteration | DoesNotFit | None]) -> bool:
         """Whether the step did not fit in a rank. Then all ranks are built again."""
         self.does_not_fit = next((answer for answer in answers if isinstance(answer, DoesNotFit)), None)
         if self.does_not_fit is None:

@@ -134,9 +134,8 @@ class TimedRank(WatchedRank, ComparedStep):
 
     def memory(self) -> RankMemory:
         """Memory of this rank since `reset_peak_memory`."""
-        return RankMemory(
-            peak_allocated=peak_allocated(self.config.device_type), optimizer_state=state_bytes(self.training.optimizer)
-        )
+        peak, state = peak_allocated(self.config.device_type), state_bytes(self.training.optimizer)
+        return RankMemory(peak_allocated=peak, optimizer_state=state)
 
 
 def take_series_of_ranks(

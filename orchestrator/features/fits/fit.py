@@ -86,7 +86,7 @@ class Fit:
     @computed_field  # type: ignore[prop-decorator]
     @property
     def missing_bytes(self) -> int:
-        # Of one sequence; 0 if it fits, or if its peak would and gaps between blocks are all that is missing.
+        # Of one sequence; 0 if it fits, or if its peak does and only gaps between blocks are in the way.
         return max(0, (self.peak_bytes or 0) - self.budget_bytes) if self.batch == 0 else 0
 
     def rate(self, trainer: str | None) -> Interval | None:

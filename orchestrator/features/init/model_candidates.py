@@ -40,8 +40,7 @@ def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
     ranked: list[_Ranked] = []
     seen: set[str] = set()
     for cls in modules:
-        text = ast.dump(cls.node)
-        if not _is_model(cls, named) or text in seen:
+        if not _is_model(cls, named) or (text := ast.dump(cls.node)) in seen:
             continue
         seen.add(text)
         is_part = any(cls.name in other.calls for other in modules if other.name != cls.name)

@@ -106,8 +106,7 @@ def _of_functions(model: Class, settings_class: Class | None, builders: list[Cla
     """Yield the ways by classmethods and staticmethods whose required parameters are plain values. Their bodies:
     `return Net.small({given})`, `return Net(Config.small({given}))` and `return Builder.small({given}).build()`.
     """
-    # A class whose methods may make the model, its settings or its builder; how a result becomes the model; the classes
-    # that this names.
+    # Whose methods may make a part of the model or all; how the result becomes the model; the classes that this names.
     owners: list[tuple[Class, str, tuple[Class, ...]]] = [(model, "{}", (model,))]
     if settings_class:
         owners.append((settings_class, f"{model.name}({{}})", (model, settings_class)))

@@ -107,13 +107,17 @@ def plan_output(
     prices: Sequence[Price] = (),
 ) -> PlanOutput:
     """Return the trials, and time and dollars in total; beside each null is its reason."""
-    no_dollars = f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None
+    no_dollars = None
     if estimate.dollars is None:
         no_dollars = "--price was not given"
+    elif estimate.unpriced:
+        no_dollars = f"no price for {', '.join(estimate.unpriced)}"
     trials = []
     for planned in plan.trials:
         peak, step = peak_of(planned, predictions), steps.of(planned) if steps else None
-        no_peak = f"{between(peak)}, {peak.source}" if isinstance(peak, Bounds) else getattr(peak, "reason", None)
+        no_peak = peak.reason if isinstance(peak, Refusal) else None
+        if isinstance(peak, Bounds):
+            no_peak = f"{between(peak)}, {peak.source}"
         no_seconds = NO_SECONDS.get(planned.action) or estimate.trials[planned.index].reason
         trials.append(
             PlannedTrial(

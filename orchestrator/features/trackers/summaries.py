@@ -66,9 +66,8 @@ def _summary(rows: pd.DataFrame, name: str) -> Summary:
     measured = rows[(rows["status"] == Status.OK) & rows["median"].notna()]
     metrics: dict[str, float] = {}
     for value, numbers in zip(measured["phase"] + "." + measured["metric"], measured[_NUMBERS].to_numpy(), strict=True):
-        metrics |= {
-            f"{value}{end}": float(one) for end, one in zip(("", LOW, HIGH), numbers, strict=True) if not np.isnan(one)
-        }
+        by_ending = zip(("", LOW, HIGH), numbers, strict=True)
+        metrics |= {f"{value}{ending}": float(one) for ending, one in by_ending if not np.isnan(one)}
     return Summary(
         name=name,
         config={field: _plain(first[field]) for field in fields},

@@ -42,7 +42,6 @@ def pareto_front(
     points = _Points(
         np.array([[one.size for one in of_cell] for of_cell in coordinates]).reshape(shape),
         np.array([[one.error.deviation for one in of_cell] for of_cell in coordinates]).reshape(shape),
-        # Freedom 0: the error is known.
         np.array([[one.error.freedom or np.inf for one in of_cell] for of_cell in coordinates]).reshape(shape),
     )
     kept: list[int] = np.lexsort(points.sizes.T[::-1]).tolist()  # by the first quantity, then the second, ...
