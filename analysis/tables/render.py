@@ -14,7 +14,15 @@ import pandas as pd
 import lmsweep
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.text_table import HTML, MORE_ON_FLAGS, Markup, Sheet, axis_names, sheet_of
+from lmsweep.analysis.tables.text_table import (
+    HTML,
+    MORE_ON_FLAGS,
+    Markup,
+    Sheet,
+    axis_names,
+    header_of_keys,
+    sheet_of,
+)
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.suggestions import choices
@@ -46,14 +54,10 @@ def answer_page(package: str, name: str, **values: object) -> str:
 
 def _text(table: Table | Listing) -> str:
     sheet = sheet_of(table, Markup())
-    names, columns = axis_names(sheet.cells.index), sheet.cells.columns
-    headers = [*names, *columns.get_level_values(0)]
-    if axis_names(columns) != [""]:  # not a listing, which has no column keys
-        # A header has a line per column key and one for row keys. The last row key is below the names of column keys:
-        # ["\n\nmodel", "precision\nvalue\ncontext"] above the keys, "bf16\nstep.time\n" above a column.
-        blank = "\n" * columns.nlevels
-        corner = [blank + name for name in names[:-1]] + ["\n".join([*axis_names(columns), names[-1]])]
-        headers = [*corner, *("\n".join([*column, ""]) for column in columns)]
+    keys, levels = axis_names(sheet.cells.index), axis_names(sheet.cells.columns)
+    beside_keys = [] if levels == [""] else [""]  # in a pivot, the last line has the names of row keys
+    of_columns = [[*column, *beside_keys] for column in sheet.cells.columns]
+    headers = ["\n".join(lines) for lines in (*header_of_keys(keys, levels), *of_columns)]
     title = "\n".join(filter(None, [sheet.caption, sheet.conditions]))
     body = _plain_table(sheet, headers, "simple")
     notes = "\n".join([*sheet.notes, *[MORE_ON_FLAGS] * sheet.has_flags])

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, Markup, axis_names, sheet_of
+from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, Markup, axis_names, header_of_keys, sheet_of
 
 GAP = "  "
 
@@ -135,21 +135,13 @@ def _least_width(cells: pd.DataFrame, words: tuple[str, ...], *, wraps: bool = F
 
 def _columns(cells: pd.DataFrame, words: tuple[str, ...]) -> list[_Column]:
     """Return the columns, row keys first."""
-    corner = _corner(axis_names(cells.index), axis_names(cells.columns))
+    corner = header_of_keys(axis_names(cells.index), axis_names(cells.columns))
     of_keys = zip(corner, zip(*_labels(cells.index), strict=True), strict=True)
     found = [_Column(header, [*texts], holds_words=True) for header, texts in of_keys]
     below = [""] * (len(corner[0]) - cells.columns.nlevels)  # beside the names of row keys
     for place, label in enumerate(_labels(cells.columns)):
         found.append(_Column([*label, *below], cells.iloc[:, place].to_list(), holds_words=label[0] in words))
     return found
-
-
-def _corner(keys: list[str], levels: list[str]) -> list[list[str]]:
-    """Return the header of each row key. Names of column keys stand above the last one: ["", "model"] and ["precision",
-    "context"]. A listing has no such keys."""
-    if levels == [""]:
-        return [[name] for name in keys]
-    return [*([*[""] * len(levels), name] for name in keys[:-1]), [*levels, keys[-1]]]
 
 
 def _drawn(cells: pd.DataFrame, words: tuple[str, ...], tones: dict[str, Tone], width: int) -> Text:

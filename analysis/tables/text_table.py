@@ -221,6 +221,14 @@ def axis_names(axis: pd.Index) -> list[str]:
     return [str(name) for name in axis.names]
 
 
+def header_of_keys(keys: list[str], levels: list[str]) -> list[list[str]]:
+    """Return the lines of the header of each row key. Names of column keys (`levels`) stand above the last one:
+    ["", "model"] and ["precision", "context"]. A listing has no such keys, and `levels` [""]."""
+    if levels == [""]:
+        return [[name] for name in keys]
+    return [*([*[""] * len(levels), name] for name in keys[:-1]), [*levels, keys[-1]]]
+
+
 def _labels(keys: Iterable[tuple[Any, ...]], names: list[str], escape: Callable[[str], str]) -> pd.MultiIndex:
     listed = [*keys]
     short = [short_names(key[level] for key in listed) if name in SHORTENED else {} for level, name in enumerate(names)]

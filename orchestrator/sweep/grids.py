@@ -90,8 +90,9 @@ def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Prob
 
 def written_out(values: object, path: KeyPath, lines: dict[KeyPath, int]) -> tuple[object, list[Problem]]:
     """Return the values of an axis, of any type, with ranges written out, and what is wrong; updates `lines`."""
-    if is_range(values):
-        values, lines[*path, 0] = [values], lines.get(path, 1)
+    if is_range(values):  # one range is a list of one
+        values = [values]
+        lines[*path, 0] = lines.get(path, 1)
     if not isinstance(values, list) or not any(map(is_range, values)):
         return values, []
     numbers: list[object] = []

@@ -7,7 +7,7 @@ by an installed package's entry point, or is in a package that the user trusts b
 import ast
 import builtins
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -234,13 +234,19 @@ def _outsider(names: tuple[str, ...], file: Path, code: Code, seen: set[object])
     if level == 0 and (is_reserved(whole[0]) or not is_users_module(whole[0], code)):
         return whole[0]
     # The dots lead to one folder, or to none if there are more dots than folders.
-    for folder in roots(code) if level == 0 else file.parents[level - 1 : level]:
-        for end in range(len(whole), 0, -1):  # the longest part of the names that is a module
-            path, in_module = folder.joinpath(*whole[:end]), whole[end:]
+    module, inside = _module_with(whole, roots(code) if level == 0 else file.parents[level - 1 : level], code)
+    return _outsider(inside, module, code, seen) if module and inside else None
+
+
+def _module_with(names: tuple[str, ...], folders: Sequence[Path], code: Code) -> tuple[Path | None, tuple[str, ...]]:
+    """Return the user's module to which the longest part of a dotted name leads, and the rest, names inside of it."""
+    for folder in folders:
+        for end in range(len(names), 0, -1):
+            path = folder.joinpath(*names[:end])
             for module in (path / "__init__.py", path.with_name(f"{path.name}.py")):
                 if module.is_file() and is_users_file(module, code):
-                    return _outsider(in_module, module, code, seen) if in_module else None
-    return None
+                    return module, names[end:]
+    return None, ()
 
 
 class _Origin(NamedTuple):

@@ -47,7 +47,7 @@ def order_search_path() -> None:
     first = sys.path.index(of_the_library[0])
     of_pythonpath = [entry for entry in sys.path[:first] if entry != ROOT and not _is_here(entry)]
     installed = [entry for entry in sys.path[first:] if not _is_standard(entry)]
-    # If lmsweep is in site-packages itself, PYTHONPATH keeps its precedence over the whole of site-packages.
+    # If lmsweep is in site-packages itself, that stays where it is, in `rest`: PYTHONPATH precedes all of it.
     is_installed = ROOT in installed and os.path.basename(ROOT).endswith("-packages")
     ours = [] if is_installed else [ROOT]
     has_made = os.path.exists(os.path.join(sys.prefix, MADE_BY_US))

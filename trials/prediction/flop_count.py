@@ -5,7 +5,6 @@ all pairs of positions even with a causal mask, and nothing that is computed aga
 """
 
 from dataclasses import replace
-from typing import Any
 
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
 from lmsweep.trials.code.traceback_text import CodeError
@@ -17,8 +16,10 @@ from lmsweep.trials.spec.config import RequestError, StepFlops, TrialConfig, Uns
 def count_flops(config: TrialConfig) -> StepFlops:
     """Count the FLOPs of the configuration's model. They are unknown if that needs values or custom kernels."""
     has_backward = config.mode in ("forward_backward", "train_step")
-    # An optimizer and ranks are not counted. adamw_fused may stay, so that this run is the one that memory came from.
-    mode: Any = config.mode if config.optimizer == "adamw_fused" or not has_backward else "forward_backward"
+    mode = config.mode
+    # An optimizer is not counted. adamw_fused may stay: a run of the same step, as for its memory, is cached.
+    if mode == "train_step" and config.optimizer != "adamw_fused":
+        mode = "forward_backward"
     try:
         operators = step_operators(replace(config, mode=mode, ddp="none", world_size=1, tp=1))
     except (UnsupportedError, RequestError, CodeError) as error:

@@ -161,7 +161,8 @@ def largest_sure(
     def is_sure(size: int) -> bool:
         return fits_in(limit, trace(size), config) is True
 
-    # Fragmentation takes a few per cent. `too_many` never fits: go down by doubling steps, to a size that is sure or 0.
+    # Fragmentation takes a few per cent. `too_many` is never sure: go down from it by steps of 1, 2, 4, ..., until what
+    # is so much smaller is sure, or 0.
     too_many, step = most + 1, 1
     while too_many > step and not is_sure(too_many - step):
         too_many, step = too_many - step, 2 * step
@@ -181,7 +182,7 @@ def _most_by_peak(peak: Callable[[int], int], budget: int) -> int:
     peak = cache(peak)
     if peak(1) > budget:
         return 0
-    fitting, too_many = 1, 8  # and its powers: the chord finds its way in a wide interval
+    fitting, too_many = 1, 8  # then 64, 512, ...: the chord finds its way in a wide interval
     while peak(too_many) <= budget:
         fitting, too_many = too_many, 8 * too_many
     # Memory is convex in both dimensions: what the chord between two points allows does fit. If one more does not, that
@@ -190,6 +191,6 @@ def _most_by_peak(peak: Callable[[int], int], budget: int) -> int:
         chord = fitting + (budget - peak(fitting)) * (too_many - fitting) // (peak(too_many) - peak(fitting))
         middle = (fitting + too_many) // 2
         for guess in (chord, chord + 1, middle):
-            if fitting < guess < too_many:  # else the guess before has excluded it
+            if fitting < guess < too_many:  # each guess leaves a smaller interval for the next
                 fitting, too_many = (guess, too_many) if peak(guess) <= budget else (fitting, guess)
     return fitting

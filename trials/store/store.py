@@ -184,7 +184,8 @@ class Store:
         with self._alone() as locked:
             for table_name in TABLES if locked else ():
                 found = self._read_files(table_name, schema_of_table(table_name), only_ours=True)
-                # Of a file with some foreign rows, the merged file would repeat the others. The next run sets it aside.
+                # A file with some foreign rows is not in `names`: it would stay beside the merged file, which has its
+                # other rows. The next run sets it aside.
                 in_part = any(item.rows is not None for item in found.damage)
                 if len(found.names) > 1 and not in_part:
                     self._replace(table_name, found.rows, found.names)
@@ -197,7 +198,7 @@ class Store:
         for item in damage:
             if item.stays:
                 continue
-            if item.rows is not None:  # those of the columns that were read: read all columns
+            if item.rows is not None:  # of one column alone: read all
                 table_name, _, name = item.path.partition("/")
                 rows = self._read_listed(table_name, [name], schema_of_table(table_name)).rows
                 if len(rows):

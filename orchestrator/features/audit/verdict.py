@@ -162,10 +162,10 @@ def _apart(case: Case) -> tuple[str, str, float] | None:
         # The numbers that count FLOPs are the last of `rates`: of a pair with one of them, it is the second.
         only_second_counts = second in COUNTED and first not in COUNTED
         # It may count by any usual convention, even if it is an HFU: trainers differ in what that counts.
-        is_explained = only_second_counts and not case.claim.convention
-        explained_ratios = case.of_conventions.values() if is_explained else (1.0,)
+        may_differ_by_convention = only_second_counts and not case.claim.convention
+        right_ratios = case.of_conventions.values() if may_differ_by_convention else (1.0,)
         log_ratio = math.log(case.rates[second] / case.rates[first])
-        distance = min(abs(log_ratio - math.log(one)) for one in explained_ratios)
+        distance = min(abs(log_ratio - math.log(one)) for one in right_ratios)
         if distance > (COUNT_TOLERANCE if second in COUNTED else TOLERANCE):
             apart.append((distance, first, second))
     if not apart:

@@ -65,9 +65,10 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
 
 
 def _only_in(here: "pd.Series[float]", there: "pd.Series[float]") -> "pd.Series[float]":
-    """Return the times here, by operator, of those that are gone there: of that side's time and of its own time here,
-    an operator takes hardly any."""
-    return here[(there <= GONE * there.sum()) & (there < GONE * here)]
+    """Return the times here, by operator, of those that are gone there."""
+    is_little_there = there <= GONE * there.sum()
+    is_little_of_here = there < GONE * here
+    return here[is_little_there & is_little_of_here]
 
 
 def _replaced(gone: "pd.Series[float]", new: "pd.Series[float]") -> str:

@@ -97,10 +97,11 @@ def _sdpa_by(kernel: SDPBackend, q: Tensor, k: Tensor, v: Tensor, **options: Any
 
 
 def _only(kernel: SDPBackend) -> AbstractContextManager[Any]:
-    """A context in which scaled_dot_product_attention may use only this kernel; almost free inside `kernel_chosen`."""
-    if torch.compiler.is_compiling() or [one for one, enabled in _ENABLED.items() if enabled()] != [kernel]:
-        return sdpa_kernel(kernel)
-    return nullcontext()
+    """A context in which scaled_dot_product_attention may use only this kernel; almost free inside `kernel_chosen`,
+    where it is the only one already."""
+    if not torch.compiler.is_compiling() and [one for one, enabled in _ENABLED.items() if enabled()] == [kernel]:
+        return nullcontext()
+    return sdpa_kernel(kernel)
 
 
 _ENABLED: dict[SDPBackend, Callable[[], bool]] = {
@@ -179,7 +180,8 @@ def _masks_of_all(config: TrialConfig, device: Device, dtype: torch.dtype) -> tu
         lengths = lengths_of(config)
         return {"per_sequence": len(lengths), "longest": max(lengths)}, {"cu_seqlens": cu_seqlens_of(config, device)}
     documents = document_of_positions(config, device)
-    return {}, {} if documents is None else _document_mask(config, documents, dtype)
+    tensors = {} if documents is None else _document_mask(config, documents, dtype)
+    return {}, tensors
 
 
 def masks_of(config: TrialConfig, batch: Batch, device: Device, dtype: torch.dtype) -> dict[str, Any]:

@@ -96,7 +96,9 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 
 def _joined(*recipes: Recipe) -> Recipe:
-    return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
+    """Return the recipe that has in each field the lines of all, in their order."""
+    lines_by_field = zip(*recipes, strict=True)
+    return Recipe(*(tuple(chain.from_iterable(lines)) for lines in lines_by_field))
 
 
 def _update(config: TrialConfig) -> list[str]:

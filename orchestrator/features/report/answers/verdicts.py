@@ -115,7 +115,8 @@ def cells_of_pair(question: Question, one: Option, other: Option) -> pd.DataFram
 
 def _compared_at_once(question: Question) -> Comparison:
     """Compare all options with the baseline in one call of `compare`, which pairs rows with equal values. For each
-    option the baseline's rows are copied, with the values of the option and identifiers of their own:
+    option the baseline's rows are copied, with the values of the option and identifiers of their own, so that each
+    option pairs with its copies:
 
     baseline   none   5.0 ms  m1
     copies     block  5.0 ms  m1/copy 0    model  5.0 ms  m1/copy 1
