@@ -105,6 +105,7 @@ class _Layers:
         return {weight: cast_by[weight] for weight in weights if weight in cast_by}
 
     def _gives(self, product: Seen) -> Literal["output", "input_gradient", "weight_gradient"]:
+        """(tokens, in) x (in, out), (tokens, out) x (out, in) and (out, tokens) x (tokens, in), in this order."""
         operator = product.operator
         if operator.phase == "forward" or operator.is_again:
             return "output"

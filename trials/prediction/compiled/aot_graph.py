@@ -85,8 +85,7 @@ def capture(
 
     with torch.set_grad_enabled(gradients):
         trace_ahead(function, inputs, compiler=compile_graph, partition=partition)
-    [only] = captured
-    return only
+    return captured[0]  # the only one
 
 
 def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Traced:

@@ -38,6 +38,6 @@ def are_alike(small: Trace, larger: Trace) -> bool:
 
 def _grown_event(small: Event, larger: Event, more: int) -> Event:
     """Return the event with `more` sequences. At least one byte is kept, so that it stays an allocation or a free."""
-    piece, change = small
-    size = grown(change, larger[1], more)
+    (piece, change), (_, larger_change) = small, larger
+    size = grown(change, larger_change, more)
     return piece, max(size, 1) if change > 0 else min(size, -1)

@@ -97,7 +97,7 @@ class _DeepModel:
         added = len(larger) - len(small)
         if added == 0:  # nothing is inserted, and what works on all layers changes sizes
             return list(self._outside(small, larger))
-        # Where events repeat, the layer may begin at several places: take the last, before which both are alike.
+        # The layer begins where both first differ: in the example's backward at 5+. It might as well begin earlier.
         both = enumerate(zip(small, larger, strict=False))
         begin = next((i for i, (one, other) in both if not self._alike(one, other)), len(small))
         end = begin + added

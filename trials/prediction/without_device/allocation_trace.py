@@ -94,8 +94,7 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
     backward each allocate a `workspace` of so many bytes for good, which is not counted. Raises OutOfMemoryError."""
     blocks = _Blocks(allocator, workspace) if allocator else None
     now = 0
-    phases: dict[str, Held] = {}
-    """Those of the latest iteration that has them."""
+    phases: dict[str, Held] = {}  # of the latest iteration that has them
     of_iteration: dict[str, Held] = {}
     """Phases of this iteration. Micro-batches and further stretches repeat a name: the peaks are of all of them."""
     for stretch in trace:

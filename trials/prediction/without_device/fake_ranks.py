@@ -70,7 +70,8 @@ class TorchBuckets(Synchronizer):
         self._buckets = [Bucket(self._parameters)]
         self._ready: list[Tensor] = []
         """Parameters in the order of their gradients in the first backward, until the buckets are made of them."""
-        self._is_first = self._synchronizes = True
+        self._is_first = True  # until each parameter has had a gradient
+        self._synchronizes = True
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._note)
         model.register_forward_pre_hook(self._rebuild)
@@ -91,13 +92,13 @@ class TorchBuckets(Synchronizer):
             foreach_copy(bucket.views, gradients)
             dist.all_reduce(bucket.vector)
             foreach_copy(gradients, bucket.views)
-            bucket.missing = len(bucket.parameters)
+            bucket.missing = len(bucket.parameters)  # for the next backward
 
     def _rebuild(self, module: nn.Module, inputs: object) -> None:
-        if self._is_first or not self._ready:
+        if self._is_first or not self._ready:  # too early, or done already
             return
         assigned = assigned_buckets(self._ready, self._limits)
-        self._buckets.clear()
+        self._buckets.clear()  # frees the first bucket before the others are made
         self._buckets += [Bucket([self._ready[index] for index in indices]) for indices in assigned]
         self._ready.clear()
 
@@ -108,7 +109,7 @@ class FakeRank(DataParallelStep):
     synchronizers: Mapping[str, MakeSynchronizer] = {**SYNCHRONIZERS, "torch": TorchBuckets}
 
     def __init__(self, config: TrialConfig, on_layers_sharded: Callable[[], object] = lambda: None) -> None:
-        """on_layers_sharded: called once this rank has its shard of each layer."""
+        """on_layers_sharded: called with tensor parallelism, once this rank has its shard of each layer."""
         super().__init__(eager_on_fakes(config), fake_math_mode(config))
         self._on_layers_sharded = on_layers_sharded
 
@@ -137,7 +138,7 @@ def divide_stretches(recorder: Recorder) -> None:
     the first updates the weights that are replicated, the second those that are sharded."""
 
     def operated(name: str) -> None:
-        if len(recorder.trace) == 1 and "broadcast" in name:  # init is one stretch so far
+        if len(recorder.trace) == 1 and "broadcast" in name:  # the first one, in the first stretch of `init`
             recorder.begin("init")
         elif "_fused_adamw_" in name:
             recorder.begin("optimizer")
