@@ -60,7 +60,7 @@ def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Ques
             plain = tuple(one for one in configs if one.checkpointing == configs[0].checkpointing)
             words = None if claim.checkpointing else f"{NOT_STATED}: none"
             return Steps(configs=plain, words=words)
-        fits[config.checkpointing] = _Fits(*answers[asked].largest)
+        fits[config.checkpointing] = _Fits(*answers[asked].largest)  # in the order of the question's limits
     kept = _fitting(configs, fits)
     if not kept:
         least = min(one.micro_batch_size for one in configs)
