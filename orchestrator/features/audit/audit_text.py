@@ -35,9 +35,8 @@ def _details(one: Audited) -> list[str | Listing]:
         parts.append("\n".join(["read from the log:", *(f"  {line}" for line in one.read)]))
     if one.peak:
         shares = [f"  {part.share:6.1%}  {part.words}" for part in one.utilisation]
-        heading = (
-            f"MFU of {one.likelier or 'the first number'}, peak {one.peak / 1e12:,.0f} TFLOP/s ({one.peak_source}):"
-        )
+        peak = f"peak {one.peak / 1e12:,.0f} TFLOP/s ({one.peak_source})"
+        heading = f"MFU of {one.likelier or 'the first number'}, {peak}:"
         parts.append("\n".join([heading, *shares]))
     if known := _known(one):
         parts.append("\n".join(known))

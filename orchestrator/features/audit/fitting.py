@@ -41,7 +41,7 @@ def memory_question(claim: Claim, config: TrialConfig) -> Question | None:
     if claim.is_split or claim.is_selective or config.ddp not in ("none", "fsdp"):
         return None
     available = claim.device.memory - CUDA_RESERVE
-    _, percent, _ = peak_of_others(100)  # what the leanest trainers need, in per cent of our peak
+    _, percent, _ = peak_of_others(100)  # middle, least and most: what the leanest trainers need, in % of our peak
     # The question is about our peak, so for the leanest trainers the limit is larger instead.
     limits = tuple(MemoryLimit(claim.device.name, limit) for limit in (available, round(available * 100 / percent)))
     asked = replace(config, batch_size=1, accumulate=1, compile="none")  # as `fits` asks
@@ -53,14 +53,14 @@ def steps_of(claim: Claim, configs: Sequence[TrialConfig], answers: Mapping[Ques
 
     configs: one for each micro-batch and each checkpointing that the claim leaves open, no checkpointing first.
     """
-    fits: dict[str, _Fits] = {}  # by checkpointing
+    fits: dict[str, _Fits] = {}  # by checkpointing; the same for each micro-batch
     for config in configs:
         asked = memory_question(claim, config)
         if not asked or not answers[asked].largest:  # memory is unknown: any step may fit
             plain = tuple(one for one in configs if one.checkpointing == configs[0].checkpointing)
             words = None if claim.checkpointing else f"{NOT_STATED}: none"
             return Steps(configs=plain, words=words)
-        fits[config.checkpointing] = _Fits(*answers[asked].largest)
+        fits[config.checkpointing] = _Fits(*answers[asked].largest)  # in the order of the question's limits
     kept = _fitting(configs, fits)
     if not kept:
         least = min(one.micro_batch_size for one in configs)

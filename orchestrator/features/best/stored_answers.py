@@ -109,7 +109,7 @@ def stored_answers(
     found = [answer(of_job, aim) for of_job in jobs.values()]
     answers = [one for one in found if isinstance(one, Answer)]
     if not answers:
-        of_all = answer(cells, aim)
+        of_all = answer(cells, aim)  # for a reason that counts the cells of all jobs
         reason = of_all.reason if isinstance(of_all, NoAnswer) else "no result of a step"
         raise RequestError(f"{', '.join(locations)}: {reason}")
     if not max_batch:

@@ -105,10 +105,10 @@ def _transfer(
     """
     on_source = {key: cell.values[DEVICE_TIME].median for key, (cell, _) in cells.items()}
     scaled = {key: on_source[key] * ratio.middle for key, (_, ratio) in cells.items()}
-    errors = {key: log(on_target[key].median / scaled[key]) for key in cells if key in on_target}
+    log_errors = {key: log(on_target[key].median / scaled[key]) for key in cells if key in on_target}
     predicted = []
     for key, (cell, ratio) in cells.items():
-        others = [error for other, error in errors.items() if other != key]  # a cell does not calibrate itself
+        others = [error for other, error in log_errors.items() if other != key]  # a cell does not calibrate itself
         calibration = exp(float(np.mean(others))) if others else 1.0
         middle = scaled[key] * calibration
         ends_of_ratio = calibration * on_source[key] * ratio.low, calibration * on_source[key] * ratio.high
@@ -123,7 +123,7 @@ def _transfer(
     return Transfer(
         source=source,
         target=target,
-        factor=exp(float(np.mean([*errors.values()]))) if errors else 1.0,
+        factor=exp(float(np.mean([*log_errors.values()]))) if log_errors else 1.0,
         cells=tuple(predicted),
     )
 

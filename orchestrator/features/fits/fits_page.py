@@ -181,7 +181,7 @@ def _headlines(answer: FitsOutput, lines: Sequence[Fit]) -> list[str]:
 
 def _headline(method: str, lines: Sequence[Fit], trainer: str | None) -> str:
     """Return the cheapest and the fastest line of a method, and which others may be so: their intervals overlap."""
-    fitting = [one for one in lines if one.fits]
+    fitting = [one for one in lines if one.fits]  # sorted by rank, as lines are
     if not fitting:
         return _none_fits(method, lines)
     rates = {one: rate for one in fitting if (rate := one.rate(trainer))}

@@ -91,7 +91,7 @@ def _timed(cases: Sequence[Case], device: str) -> list[OperatorTime]:
         phases.append(Phase(name=str(i), run=partial(_repeat, calls, repeats)))
     time_iteration(phases, clock_for(device))  # a warm-up: libraries load and choose their kernels
     if activity(device) is None:  # no profiler for this device: use the clock
-        taken = [time_iteration(phases, clock_for(device)).phases for _ in range(2)]
+        taken = [time_iteration(phases, clock_for(device)).phases for _ in range(2)]  # in the order of `cases`
     else:
         traced = trace_device(partial(time_iteration, phases), device_type=device, trial_seconds=0.0)
         taken = [one.phases for one in traced]

@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 MOST_RANKS = 8192
 """Largest number of ranks on several nodes for which the gain of doubling is computed."""
 WORTH = 0.8
-"""Each added rank must bring at least this share of what each of the first brings: a token costs a quarter more."""
+"""Each added rank must bring at least this share of what each of the first brings: its tokens cost a quarter more."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ def _errors(step: TrainingStep, exact: ReferencePass) -> Iterator[Measurement | 
     # The outputs of a compiled model's layers are fused with their consumers and have no types.
     eager = step.config.compile == "none"
     watching: AbstractContextManager[dict[str, torch.dtype]] = watch_outputs(step.model) if eager else nullcontext({})
-    with watching as outputs:
+    with watching as outputs:  # each of these functions runs the step; its logits and loss are those of the last run
         if step.math_mode.scales_gradients:
             yield from _gradient_errors("unscaled_gradients", unscaled_gradients(step), exact)
             scale, gradients = scaled_gradients(step)

@@ -49,7 +49,7 @@ def make_reference(step: TrainingStep) -> ReferencePass:
     if loss is None:
         loss = chosen.function(result, targets) if head is None else chosen.function(result, head, targets)
     loss.backward()
-    logits = result.detach() if head is None else None
+    logits = result.detach() if head is None else None  # else the result is hidden states
     return ReferencePass(logits=logits, loss=loss.detach(), gradients=_gradients(model))
 
 

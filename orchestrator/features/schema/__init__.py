@@ -30,7 +30,7 @@ def with_schema(verb: Callable[..., None]) -> Callable[..., None]:
             raise Exit
 
     option = Annotated[bool, Rare("--schema", callback=show, is_eager=True, help="The JSON Schema of --format json.")]
-    return with_option(verb, "schema", option, lambda schema, **given: verb(**given))
+    return with_option(verb, "schema", option, lambda schema, **given: verb(**given))  # without --schema: `show` exits
 
 
 feature = Feature(name="schema", extends=with_schema)

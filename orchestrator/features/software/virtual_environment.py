@@ -137,19 +137,19 @@ def _install(software: str, installer: str, folder: Path, python: Path, lock: IO
     wanted = ["--only-binary", ":all:", *software.split()]
     if installer == "pip":  # it sees the shared packages, and installs only what they do not satisfy
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]
-        said = _run([*pip, "--no-input", "--disable-pip-version-check", *wanted], folder, lock)
+        failure = _run([*pip, "--no-input", "--disable-pip-version-check", *wanted], folder, lock)
     else:
         # uv does not see them. It takes the same releases unless that fails, as the requirements may need others.
         same = folder / "installed.txt"
         same.write_text("".join(f"{one}\n" for one in _installed_releases(software)))
         uv = [installer, "pip", "install", "--python", str(python), "--no-progress"]
-        said = _run([*uv, "--constraint", str(same), *wanted], folder, lock)
-        if said is not None:
-            said = _run([*uv, *wanted], folder, lock)
-    if said is not None:
-        status = Status.ERROR if _LATER.search(said) else Status.UNSUPPORTED
+        failure = _run([*uv, "--constraint", str(same), *wanted], folder, lock)
+        if failure is not None:
+            failure = _run([*uv, *wanted], folder, lock)
+    if failure is not None:
+        status = Status.ERROR if _LATER.search(failure) else Status.UNSUPPORTED
         where = "" if status == Status.ERROR else _where_builds_are(software)
-        raise SoftwareError(f"the environment {software} cannot be made: {_reason(said)}{where}", status)
+        raise SoftwareError(f"the environment {software} cannot be made: {_reason(failure)}{where}", status)
 
 
 def _where_builds_are(software: str) -> str:

@@ -63,7 +63,7 @@ class Watchdog:
         self._end = end
         self._show = show
         self._ended = threading.Event()
-        self._deciding = threading.Lock()
+        self._deciding = threading.Lock()  # who takes it first decides: the end of the trial, or the thread
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> Self:

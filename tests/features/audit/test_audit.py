@@ -12,6 +12,7 @@ import pytest
 import lmsweep
 from lmsweep.orchestrator.features.audit.asking import asked_of
 from lmsweep.orchestrator.features.audit.case import Case
+from lmsweep.orchestrator.features.audit.causes.explanations import as_full_training
 from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
 from lmsweep.orchestrator.features.audit.prediction import Predicted, predicted
 from lmsweep.orchestrator.features.audit.sources import MOST_BYTES
@@ -258,6 +259,13 @@ def test_public_rows_with_the_rate_of_all_gpus_for_one_are_explained_so(honest: 
         found = judged(replace(case, claim=replace(case.claim, tokens_per_second_per_gpu=rate)))
         assert "per node or per GPU" in [one.cause for one in found.explanations[:3]], case.claim
     assert cases
+
+
+@pytest.mark.parametrize("convention", ["full", "hardware"])
+def test_lora_that_is_counted_as_full_training_has_three_passes_for_two_by_any_convention(convention: str) -> None:
+    stated = {"method": "lora", "checkpointing": "block", "mfu": "60%", "convention": convention}
+    (counted,) = as_full_training(Case(claim=claim_of(SMALL | stated), predicted=None))
+    assert counted.least == pytest.approx(3 / 2)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from lmsweep.orchestrator.features.audit.causes.other_step import fewer_trained,
 from lmsweep.orchestrator.features.audit.claims.counting import other_peaks
 
 COMMON_PEAKS = {"the peak of A100 SXM 80GB": 0.35, "the peak of H100 SXM": 0.3}
-"""Peak -> its share among wrong ones: torchtitan and prime-rl fall back to an A100's, nanochat has an H100's."""
+"""Peak -> its rough share among wrong ones: torchtitan and prime-rl fall back to an A100's, nanochat has an H100's."""
 HIDDEN = 1.8
 """If only the launches were timed, the claim is too fast by step over launches; up to this factor few notice."""
 
@@ -71,19 +71,20 @@ def other_weights(case: Case) -> list[Hypothesis]:
     """The wrong parameters are counted: those of one shard, or of all experts, not those that a token multiplies."""
     claim, model, hypotheses = case.claim, case.claim.shape, list[Hypothesis]()
     linear, attention = model.linear_flops(), model.attention_flops(claim.context or 0)
-    is_sharded = claim.parallel not in ("ddp", "replicate")
-    for count in {claim.count, claim.node_gpus} - {1} if is_sharded else ():
+    shards = {claim.count, claim.node_gpus} - {1} if claim.parallel not in ("ddp", "replicate") else set[int]()
+    for count in shards:
         factor = (linear / count + attention) / (linear + attention)
         hypotheses.append(exactly(0.5, COUNTED, factor, f"one of {count} shards counted"))
     if model.size and model.size.num_experts:
-        factor = (2 * model.parameters + attention) / (linear + attention)
+        factor = (2 * model.parameters + attention) / (linear + attention)  # 2 FLOPs of forward for each
         hypotheses.append(exactly(1.0, COUNTED, factor, "all experts counted"))
     return hypotheses
 
 
 def as_full_training(case: Case) -> list[Hypothesis]:
     """FLOPs of adapters counted as those of all weights: by the convention "as full", where the claim has it."""
-    factor = case.of_conventions.get("as full", 1.5) / case.of_conventions["full"]  # 1.5: three passes counted, two run
+    ratios = case.of_conventions
+    factor = ratios["as full"] / ratios["full"] if "as full" in ratios else 1.5  # three passes counted, two run
     return [exactly(1.0, COUNTED, factor, "as if all were trained")]
 
 
@@ -93,7 +94,7 @@ def _times(factor: float, words: str, weight: float = 1.0) -> list[Hypothesis]:
 
 def gpus(case: Case) -> list[Hypothesis]:
     claim, hypotheses = case.claim, list[Hypothesis]()
-    counts = {claim.count: "all GPUs", claim.node_gpus: "a node"}
+    counts = {claim.count: "all GPUs", claim.node_gpus: "a node"}  # "a node" if all GPUs are one
     if claim.nodes and claim.nodes > 1:
         counts[claim.nodes] = "nodes"
     for count, words in counts.items():
@@ -130,7 +131,7 @@ def padding(case: Case) -> list[Hypothesis]:
     claim = case.claim
     if claim.length and claim.context:
         return _times(claim.context / claim.length, f"{claim.length:,.0f} of {claim.context:,} tokens are no padding")
-    # The claim does not say how many tokens are padding: between an eighth and four fifths.
+    # The claim does not say how many tokens are padding: between an eighth and four fifths. {1}: as in Hypothesis.
     return rate_and_maybe_flops(1.15, 5.0, "only {1:.0%} of the tokens are no padding")
 
 
@@ -146,7 +147,7 @@ def asynchronous(case: Case) -> list[Hypothesis]:
     """Without synchronization a clock shows the launches alone. If they take most of the step, few notice an error."""
     is_noticed = case.launch_factor > HIDDEN
     weight = 1.0 if is_noticed else 0.3
-    most = 1.2 * case.launch_factor if is_noticed else HIDDEN
+    most = 1.2 * case.launch_factor if is_noticed else HIDDEN  # 6 if launches take a fifth of the step
     words = f"the launches alone take 1/{case.launch_factor:.2g} of the step"
     return [
         Hypothesis(0.8 * weight, EVERY, 1.3, most, words),

@@ -121,8 +121,8 @@ def _fit(case: Case, one: Hypothesis, count: float) -> Fit:
 
     x: each number's logarithm over the prediction. m: 1 for each number that is moved, else 0. C: the covariance of x,
     one common variance (of the prediction) and a variance of each number (rounding). The logarithm of the density is a
-    parabola over the logarithm g of the factor: -(x - g m)' C⁻¹ (x - g m) / 2. Over a range of g, the density is
-    integrated.
+    parabola over the logarithm g of the factor: -(x - g m)' C⁻¹ (x - g m) / 2, which is -(square - slope² / bend +
+    bend (g - top)²) / 2. Over a range of g, the density is integrated.
     """
     names = [*case.log_ratios]
     offsets = [case.log_ratios[name] - (math.log(count) if name in COUNTED else 0.0) - case.shift for name in names]
@@ -157,7 +157,7 @@ def _log_normal_between(low: float, high: float) -> float:
     probability = (math.erfc(-high / math.sqrt(2)) - math.erfc(-low / math.sqrt(2))) / 2
     if probability > 1e-290:  # below, floats lose digits and underflow
         return math.log(probability)
-    return -0.5 * high**2 - math.log(-high * math.sqrt(2 * math.pi))  # the tail below `high`; that below `low` is tiny
+    return -0.5 * high**2 - math.log(-high * math.sqrt(2 * math.pi))  # the tail below `high`, which is far below 0
 
 
 def _log_sum(values: Iterable[float]) -> float:

@@ -63,9 +63,9 @@ def _of_ranks(wrong: Sequence[int], config: TrialConfig) -> str:
     if len(wrong) == config.world_size:
         return ""
     ranks = f" of rank{'s' * (len(wrong) > 1)} {', '.join(map(str, wrong))}"
-    replicas = sorted({rank // (config.shard_ranks * config.tp) for rank in wrong})
     if config.ddp != "hsdp":
         return ranks
+    replicas = sorted({rank // (config.shard_ranks * config.tp) for rank in wrong})
     return f"{ranks} (replica{'s' * (len(replicas) > 1)} {', '.join(map(str, replicas))})"
 
 
