@@ -76,13 +76,14 @@ def limits_of(
     beyond_one = matrices * d_ff * bandwidth / (element_bytes * flops)
     weights, outputs = element_bytes * matrices * d_ff, 2 * element_bytes * tokens
     room = 2 * matrices * tokens * d_ff * bandwidth / flops
-    each = (room + weights + outputs) / 2
-    x, y = each / weights, each / outputs
-    if x < 1:  # tensor parallelism alone is best
-        x, y = 1.0, 1 + room / outputs
-    elif y < 1:  # FSDP alone is best
-        x, y = 1 + room / weights, 1.0
-    return Limits(data, 1 + beyond_one, 1 + 2 * beyond_one, data * (1 + beyond_one), x * y)
+    each = (room + weights + outputs) / 2  # weights X = outputs Y
+    if each < weights:  # X would be below 1: with X = 1, tensor parallelism alone, Y is
+        serial = 1 + room / outputs
+    elif each < outputs:  # Y would be below 1: with Y = 1, FSDP alone, X is
+        serial = 1 + room / weights
+    else:  # X Y
+        serial = each**2 / (weights * outputs)
+    return Limits(data, 1 + beyond_one, 1 + 2 * beyond_one, data * (1 + beyond_one), serial)
 
 
 LIMITS = Limits._fields
