@@ -54,14 +54,14 @@ def block_operators(form: Form, tokens: int, model: Dimensions) -> Iterator[Oper
 
 def _linears(tokens: int, model: Dimensions) -> list[_Linear]:
     d, f, experts = model.d_model, model.d_ff, model.experts
-    each = tokens * model.active_experts // experts or 1  # of an expert
-    gate = _Linear(each, d, f, copies=experts)
+    tokens_of_expert = max(1, tokens * model.active_experts // experts)
+    gate = _Linear(tokens_of_expert, d, f, copies=experts)
     key_or_value = _Linear(tokens, d, model.key_width, is_first=False)
     return [
         *(_Linear(tokens, d, model.query_width), key_or_value, key_or_value),
         _Linear(tokens, model.query_width, d, is_last=True),
-        *(gate, *[gate._replace(is_first=False)] * (model.matrices - 2)),
-        _Linear(each, f, d, is_last=True, copies=experts),
+        *(gate, *[gate._replace(is_first=False)] * (model.matrices - 2)),  # SwiGLU has two with the same input
+        _Linear(tokens_of_expert, f, d, is_last=True, copies=experts),
     ]
 
 
@@ -156,7 +156,7 @@ def linear_operators(
         yield from form.rows(input, copy) if is_wide and not form.is_compiled else ()
         yield form.product(experts, tokens, outputs, inputs, "nt")
     else:
-        yield form.product(experts, inputs, outputs, tokens, "tn")
-        yield form.product(experts, tokens, inputs, outputs, "nn")
+        yield form.product(experts, inputs, outputs, tokens, "tn")  # the gradient of the weight
+        yield form.product(experts, tokens, inputs, outputs, "nn")  # of the input
         yield from form.rows(weight, copy, dtype=form.dtype)
         yield from form.rows(input, copy, dtype=form.dtype) if is_wide and not form.is_compiled else ()
