@@ -25,7 +25,7 @@ class Work(NamedTuple):
 
 def limits(whole: Work, update: Work) -> tuple[float, float]:
     """Return the seconds of a step, including the optimizer's update, by the device and by the host."""
-    after = max(0.0, update.computing - update.launching)  # it begins when the host gets there
+    after = max(0.0, update.computing - update.launching)  # the kernels still to run when the host has launched all
     return whole.computing + WAIT_PER_LAUNCH * whole.launching, whole.launching + after
 
 
