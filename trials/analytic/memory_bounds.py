@@ -109,7 +109,8 @@ class _Guess:
 
     def correct(self, index: int, peak: int) -> None:
         """Scale all guesses by the error of this one, and trust them more if it was right."""
-        wrong = self.fits(index) not in (None, peak <= self._limit)
+        guessed = self.fits(index)
+        wrong = guessed is not None and guessed != (peak <= self._limit)
         self._doubt = 2 * self._doubt if wrong else max(1.2, self._doubt / 1.5)
         self._peaks *= peak / self._peaks[index]
 

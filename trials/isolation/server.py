@@ -87,7 +87,7 @@ class Server:
         """Return the rows of all workloads of the trial, whatever happens to the children that run them.
 
         A child sends the rows of each workload, then Finished: after all, or after some if the next needs a new
-        process. If it dies instead, the workload that it ran has failed, and a new child goes on with the next.
+        process. If it dies instead, the workload that it ran has failed, and a new child runs the next.
         """
         trial = request.attempt.trial
         deadline = time.monotonic() + trial.config.timeout_seconds

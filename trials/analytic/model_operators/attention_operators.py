@@ -78,15 +78,15 @@ def _written_out(form: Form, heads: int, context: int, width: int, attention: st
     scores, narrow, forward = heads * context**2, form.narrow, form.is_forward
     is_math, is_naive = attention == "sdpa_math", attention == "naive" or is_reference(attention)
     dtype = "float32" if is_math and narrow == 2 else ""
-    first, second = (heads, context, context, width), (heads, context, width, context)
+    to_scores, from_scores = (heads, context, context, width), (heads, context, width, context)  # batch, m, n, k
     if forward:
-        yield form.product(*first, "nt", dtype=dtype)
-        yield form.product(*second, "nn", dtype=dtype)
-    else:  # gradients of values, of the scores' softmax, of keys, of queries
-        yield form.product(heads, context, width, context, "tn", dtype=dtype)
-        yield form.product(*first, "nt", dtype=dtype)
-        yield form.product(heads, width, context, context, "tn", dtype=dtype)
-        yield form.product(*second, "nn", dtype=dtype)
+        yield form.product(*to_scores, "nt", dtype=dtype)
+        yield form.product(*from_scores, "nn", dtype=dtype)
+    else:  # gradients of
+        yield form.product(heads, context, width, context, "tn", dtype=dtype)  # values
+        yield form.product(*to_scores, "nt", dtype=dtype)  # the scores' softmax
+        yield form.product(heads, width, context, context, "tn", dtype=dtype)  # keys
+        yield form.product(*from_scores, "nn", dtype=dtype)  # queries
     if form.is_compiled:
         size = 4 if is_math else narrow
         yield from form.rows(scores, Row("", 1, (2 if forward else 3) * size + 2 * is_math * forward))
@@ -99,11 +99,12 @@ def _written_out(form: Form, heads: int, context: int, width: int, attention: st
         softmax = Row("add", 1, 8, "strided"), Row("_softmax", 1, 8), Row("_to_copy", copies, 6)
         yield from form.rows(scores, *(softmax if forward else (Row("_softmax_backward_data", 1, 12),)))
         return
-    size, copy = 4 if form.casts else narrow, Row("_to_copy", int(form.casts), 6)  # autocast's softmax is in float32
+    size = 4 if form.casts else narrow  # autocast's softmax is in float32
+    cast = Row("_to_copy", int(form.casts), 6)
     yield from form.rows(values, Row("clone", 1, 2 * narrow), dtype=form.dtype)
     yield from form.rows(scores, Row("div", 1, 2 * narrow), Row("where", 1, 2 * narrow, "strided"), dtype=form.dtype)
-    yield from form.rows(scores, copy, dtype=form.dtype)
-    yield from form.rows(scores, copy)
+    yield from form.rows(scores, cast, dtype=form.dtype)  # to float32
+    yield from form.rows(scores, cast)  # and back
     phase = "forward" if forward else "backward"
     if is_naive:
         yield from form.rows(scores, *LESS_LARGEST[phase], dtype=form.dtype, size=narrow)

@@ -54,14 +54,14 @@ def block_operators(form: Form, tokens: int, model: Dimensions) -> Iterator[Oper
 
 def _linears(tokens: int, model: Dimensions) -> list[_Linear]:
     d, f, experts = model.d_model, model.d_ff, model.experts
-    each = tokens * model.active_experts // experts or 1  # of an expert
-    gate = _Linear(each, d, f, copies=experts)
+    tokens_of_expert = max(1, tokens * model.active_experts // experts)
+    gate = _Linear(tokens_of_expert, d, f, copies=experts)
     key_or_value = _Linear(tokens, d, model.key_width, is_first=False)
     return [
         *(_Linear(tokens, d, model.query_width), key_or_value, key_or_value),
         _Linear(tokens, model.query_width, d, is_last=True),
-        *(gate, *[gate._replace(is_first=False)] * (model.matrices - 2)),
-        _Linear(each, f, d, is_last=True, copies=experts),
+        *(gate, *[gate._replace(is_first=False)] * (model.matrices - 2)),  # SwiGLU has two with the same input
+        _Linear(tokens_of_expert, f, d, is_last=True, copies=experts),
     ]
 
 
@@ -73,11 +73,11 @@ def _forward_rows(form: Form, tokens: int, model: Dimensions) -> Iterator[Operat
     yield from form.rows(hidden, Row("_to_copy", 4 * (wide == 2), 6))  # in 16 bits norms cast their input and result
     yield from form.rows(rotated / 2, *(NORM["forward"] if model.norm_width else ()), repeats=2)  # of queries, of keys
     yield from form.rows(tokens, Row("add", 4, 8))  # the norms' epsilon and reciprocal root
-    half = rotated / 4  # the rotary embedding of queries or keys, whose elements it takes in pairs
+    pairs = rotated / 4  # of elements, for the rotary embedding; the mean of queries and keys
     layout = "strided_cast" if narrow == 2 else "strided"
-    yield from form.rows(half, Row("mul", 8, narrow + 4, layout), dtype=form.dtype)
-    yield from form.rows(half, Row("add", 4, 12))
-    yield from form.rows(2 * half, Row("stack", 2, 8), Row("_to_copy", 2 * (narrow == 2), 6))
+    yield from form.rows(pairs, Row("mul", 8, narrow + 4, layout), dtype=form.dtype)
+    yield from form.rows(pairs, Row("add", 4, 12))
+    yield from form.rows(2 * pairs, Row("stack", 2, 8), Row("_to_copy", 2 * (narrow == 2), 6))
     gate = Row("gelu", 1, 2 * narrow), Row("mul", 2 * (gates - 1), 3 * narrow)
     yield from form.rows(inner, *gate, dtype=form.dtype)
     yield from form.rows(hidden, Row("add", 2, 2 * wide + narrow, "cast" * form.casts))  # each residual's sum
@@ -94,12 +94,12 @@ def _backward_rows(form: Form, tokens: int, model: Dimensions) -> Iterator[Opera
     yield from form.rows(hidden, *NORM["backward"], repeats=2)
     yield from form.rows(rotated / 2, *(NORM["backward"] if model.norm_width else ()), repeats=2)
     yield from form.rows(tokens, Row("add", 6, 8))  # the norms' epsilon and reciprocal root
-    half = rotated / 4  # the rotary embedding, as in forward
+    pairs = rotated / 4  # for the rotary embedding, as in forward
     casts = Row("_to_copy", 2 * (narrow == 2), 6), Row("add_", 2, 3 * narrow)
-    yield from form.rows(2 * half, *casts, dtype=form.dtype)
-    yield from form.rows(half, Row("mul", 8, 8, "strided"), Row("neg", 2, 8, "strided"))
-    yield from form.rows(half, Row("_to_copy", 8 * (narrow == 2), 6))
-    yield from form.rows(half, Row("add_", 4, 3 * narrow), Row("slice_backward", 4, 4 * narrow), dtype=form.dtype)
+    yield from form.rows(2 * pairs, *casts, dtype=form.dtype)
+    yield from form.rows(pairs, Row("mul", 8, 8, "strided"), Row("neg", 2, 8, "strided"))
+    yield from form.rows(pairs, Row("_to_copy", 8 * (narrow == 2), 6))
+    yield from form.rows(pairs, Row("add_", 4, 3 * narrow), Row("slice_backward", 4, 4 * narrow), dtype=form.dtype)
     gate = Row("mul", 6, 3 * narrow) if gates == 2 else Row("gelu", 1, 3 * narrow)
     yield from form.rows(inner, gate, dtype=form.dtype)
     yield from form.rows(heads, Row("clone", 2, 2 * narrow), dtype=form.dtype)  # of keys, of values
@@ -156,7 +156,7 @@ def linear_operators(
         yield from form.rows(input, copy) if is_wide and not form.is_compiled else ()
         yield form.product(experts, tokens, outputs, inputs, "nt")
     else:
-        yield form.product(experts, inputs, outputs, tokens, "tn")
-        yield form.product(experts, tokens, inputs, outputs, "nn")
+        yield form.product(experts, inputs, outputs, tokens, "tn")  # the gradient of the weight
+        yield form.product(experts, tokens, inputs, outputs, "nn")  # of the input
         yield from form.rows(weight, copy, dtype=form.dtype)
         yield from form.rows(input, copy, dtype=form.dtype) if is_wide and not form.is_compiled else ()

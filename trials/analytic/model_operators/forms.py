@@ -76,13 +76,13 @@ class Form(NamedTuple):
 
     def product(self, batch: int, m: int, n: int, k: int, layout: str, *, dtype: str = "") -> Operator:
         """Return the product of `batch` pairs of matrices, (m, k) by (k, n)."""
-        dtype, size = dtype or self.dtype, 4 if dtype == "float32" else self.narrow
+        size = 4 if dtype == "float32" else self.narrow
         shapes = ((m, k), (k, n)) if batch == 1 else ((batch, m, k), (batch, k, n))
         return Operator(
             name="mm" if batch == 1 else "bmm",
             layout=layout,
             shapes=shapes,
-            dtype=dtype,
+            dtype=dtype or self.dtype,
             bytes=size * batch * (m * k + k * n + m * n),
             flops=2 * batch * m * n * k,
             phase=self.phase,

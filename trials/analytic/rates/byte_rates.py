@@ -32,9 +32,7 @@ FAMILIES = {
     "_foreach_copy_": "_to_copy",
     "_foreach_": "_foreach_adamw_",
 }
-"""Operator, or the prefix of its name -> the measured operator whose curve it takes."""
-DEFAULT_FAMILY = "add"
-"""The measured operator whose curve all other operators take."""
+"""Operator, or the prefix of its name -> the measured operator whose curve it takes. All others take that of `add`."""
 BY_LAYOUT = {
     "strided": "add_strided",
     "transposed": "add_transposed",
@@ -112,7 +110,7 @@ class ByteRates:
         if name in self._families:
             return name
         starts = [one for one, family in FAMILIES.items() if family in self._families and name.startswith(one)]
-        return FAMILIES.get(max(starts, key=len, default=""), DEFAULT_FAMILY)  # `index_add_` also starts as `index`
+        return FAMILIES.get(max(starts, key=len, default=""), "add")  # `index_add_` also starts as `index`
 
 
 def _bytes_of_element(layout: str, width: int) -> int:

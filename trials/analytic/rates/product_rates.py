@@ -85,8 +85,8 @@ class Product(NamedTuple):
     bytes: int
     dtype: str
     layouts: tuple[str, ...]
-    """Layout of the operands, or all possible layouts if it is not known. n: as it lies in memory, t: transposed. x Wᵀ
-    is nt, the gradients of x and W are nn and tn."""
+    """Layout of the operands, or all possible layouts if it is not known: nt, nn, tn. The first letter is
+    of (m, k), the last of (k, n): n as it is, t transposed in memory."""
     is_matrix: bool = True
     """Whether rows have the lengths m, n and k, other than a convolution's."""
     groups: int = 1
@@ -114,9 +114,9 @@ class Product(NamedTuple):
         size = ITEM_BYTES.get(self.dtype)
         if size is None or not self.is_matrix:
             return ALIGNMENT
-        # As they lie in memory: (m, k) or, of t, (k, m); (k, n) or, of t, (n, k); the result (m, n).
-        rows = (self.k if layout[0] == "n" else self.m, self.n if layout[-1] == "n" else self.k, self.n)
-        return math.gcd(ALIGNMENT, *(size * row for row in rows if row > 1))
+        left_row = self.k if layout[0] == "n" else self.m
+        right_row = self.n if layout[-1] == "n" else self.k
+        return math.gcd(ALIGNMENT, *(size * row for row in (left_row, right_row, self.n) if row > 1))
 
 
 def _elements(m: int, n: int, k: int) -> int:
@@ -134,18 +134,17 @@ class Took(NamedTuple):
 def product_of(name: str, shapes: tuple[Shape, ...], *, bytes: int, dtype: str, layouts: tuple[str, ...]) -> Product:
     """Return the dimensions of a product from the shapes of its inputs, as PyTorch's operators take them."""
     matrices = [shape for shape in shapes if len(shape) >= 2][:2]
-    if len(matrices) < 2:  # a matrix by a vector
-        m, k = matrices[0][-2:] if matrices else (1, shapes[0][-1])  # or of two vectors
+    if not matrices:  # two vectors (k,)
+        return Product(1, 1, 1, shapes[0][-1], bytes, dtype, layouts)
+    *batch, m, k = matrices[0]
+    if len(matrices) == 1:  # a matrix by a vector
         return Product(1, m, 1, k, bytes, dtype, layouts)
-    one, other = matrices
-    if "grouped" in name and len(one) == 2:  # (m, k) by (groups, k, n), or (m, k) by (k, n) if groups divide k
-        inner = len(other) == 2
-        *_, ends = (shape for shape in shapes if len(shape) == 1)  # where each group ends
-        groups = ends[0] if inner else other[0]
-        return Product(1, one[0], other[-1], one[1], bytes, dtype, layouts, groups=groups, divides_inner=inner)
-    batch = math.prod(one[:-2])
-    is_matrix = not name.startswith("convolution")
-    return Product(batch, one[-2], other[-1], one[-1], bytes, dtype, layouts, is_matrix)
+    n = matrices[1][-1]
+    if "grouped" in name and not batch:  # (m, k), then (groups, k, n), or (k, n) and where each group ends: (groups,)
+        divides_inner = len(matrices[1]) == 2
+        groups = [shape for shape in shapes if len(shape) == 1][-1][0] if divides_inner else matrices[1][0]
+        return Product(1, m, n, k, bytes, dtype, layouts, groups=groups, divides_inner=divides_inner)
+    return Product(math.prod(batch), m, n, k, bytes, dtype, layouts, is_matrix=not name.startswith("convolution"))
 
 
 class ProductRates:
@@ -229,9 +228,9 @@ def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int, 
     kernel with the tiles and the split of k that are best for them."""
     best = math.inf
     for rows, columns, efficiency in TILES:
-        each = [(times * math.ceil(m / rows) * math.ceil(n / columns), k) for times, m, n, k in parts]
-        tiles = sum(count for count, _ in each)
-        inner = sum(count * k for count, k in each) / tiles  # k, on average over tiles
+        tiles_and_k = [(times * math.ceil(m / rows) * math.ceil(n / columns), k) for times, m, n, k in parts]
+        tiles = sum(count for count, _ in tiles_and_k)
+        inner = sum(count * k for count, k in tiles_and_k) / tiles  # the mean of a tile
         for split in SPLITS:
             waves = tiles * split / multiprocessors
             if split > 1 and (inner / split < LEAST_INNER or waves > MOST_WAVES):

@@ -132,7 +132,7 @@ class _Sharded:
             exposed["gathers in backward"] += max(0.0, ready - now)
             for _ in range(blocks):
                 now = max(now, ready)
-                ready = link = max(link, now) + gather["backward"].block / micro  # of the next, before the scatter
+                ready = link = max(link, now) + gather["backward"].block / micro  # the next block while this computes
                 now += block_backward
                 if is_last:
                     link = max(link, now) + scatter.block + replicas.block

@@ -124,10 +124,9 @@ class Rates:
         return "datasheet" if "datasheet" in self.hardware.sources["products"] else "public"
 
     def of(self, operator: Operator) -> Cost:
-        found = self._known.get(operator)
-        if found is None:
-            found = self._known[operator] = self._cost(operator)
-        return found
+        if operator not in self._known:
+            self._known[operator] = self._cost(operator)
+        return self._known[operator]
 
     def launch(self, operator: Operator) -> float:
         """Return the host's seconds for one launch of an operator."""
@@ -161,7 +160,7 @@ class Rates:
         """Return on how many GPUs of how many nodes a group lies; the ranks of a node are neighbours."""
         if self._network is None:
             return _Placement(ranks, 1)
-        local = max(1, min(ranks, self._network.gpus // stride))
+        local = max(1, min(ranks, self._network.gpus // stride))  # nodes of 8, strides of 1, 2, 8, 16: 8, 4, 1, 1
         return _Placement(local, -(-ranks // local))
 
     def _cost(self, operator: Operator) -> Cost:
@@ -236,8 +235,7 @@ def _layouts(operator: Operator) -> tuple[str, ...]:
     """Return the layouts that a product's operands may have."""
     if operator.layout:
         return (operator.layout if operator.layout != "tt" else "tn",)  # "tt" was not measured; both are rare
-    # Forward is x Wᵀ; backward has the gradients of x and of W.
-    return ("nt",) if operator.phase == "forward" or operator.is_again else ("nn", "tn")
+    return ("nt",) if operator.phase == "forward" or operator.is_again else ("nn", "tn")  # y=xWᵀ; dx=dyW, dW=dyᵀx
 
 
 @cache

@@ -25,8 +25,7 @@ class Work(NamedTuple):
 
 def limits(whole: Work, update: Work) -> tuple[float, float]:
     """Return the seconds of a step, including the optimizer's update, by the device and by the host."""
-    # By the host, the update begins when its launches begin, so the device may work on after the last of them.
-    after = max(0.0, update.computing - update.launching)
+    after = max(0.0, update.computing - update.launching)  # the kernels still to run when the host has launched all
     return whole.computing + WAIT_PER_LAUNCH * whole.launching, whole.launching + after
 
 
