@@ -103,13 +103,14 @@ class Explanation:
         `sure` is how far the interval of the sum is from 0: the difference is at least as large. Waits vary more than
         kernels, so a large difference of theirs is less sure.
         """
-        by_size = self.frame.sort_values("difference", key=abs, ascending=False)
         groups = self.frame.groupby("cause", sort=False)
         ends = [f"difference{end}" for end in (LOW, HIGH)]
         sums = groups[[*SIDES, "difference", *ends]].sum()
         low, high = sums[ends].to_numpy(float).T
-        sums["sure"] = np.abs(np.clip(0.0, low, high))
-        sums = sums.assign(named=groups["named"].any(), change=by_size.groupby("cause")["change"].first())
+        nearest_to_zero = np.clip(0.0, low, high)  # in the interval
+        largest_first = self.frame.sort_values("difference", key=abs, ascending=False)
+        change_of_largest = largest_first.groupby("cause")["change"].first()
+        sums = sums.assign(sure=np.abs(nearest_to_zero), named=groups["named"].any(), change=change_of_largest)
         return sums.sort_values("sure", ascending=False, kind="stable")
 
 
@@ -145,7 +146,8 @@ def _first(named: pd.DataFrame, written: _Written) -> str:
 def _rest(named: pd.DataFrame, unnamed: pd.DataFrame, written: _Written) -> str:
     """Return the named parts after the first, then what is in no named part: "other parts" before "unexplained"."""
     more = named["difference"][MOST_REST:]
-    last = unnamed["difference"].sort_index(key=lambda names: names != REST)
+    is_rest = unnamed.index == REST
+    last = pd.concat([unnamed[is_rest], unnamed[~is_rest]])["difference"]
     words = [f"{name} {written.difference(one)}" for name, one in named["difference"][:MOST_REST].items()]
     words += [f"{len(more)} more {written.difference(more.sum())}"] if len(more) else []
     words += [f"{name} {written.difference(one)}" for name, one in last.items()]
@@ -260,8 +262,8 @@ def explain_steps(
 
     # Profiled kernels pair the sides; the time of each pair, and its verdict, are those that `compare` prints.
     comparison, profiles = compared(None), compared(["step.kernel_time"])
-    # The steps of both sides -> the line that compares their times.
-    stated = {
+    # A profile and a timing are two results of one step: the steps of both sides -> the line that compares their times.
+    timing_of = {
         (baseline.step_of(first), contrast.step_of(second)): line
         for line, first, second in _known_pairs(comparison)
         if line["value"].startswith("step.")
@@ -269,12 +271,12 @@ def explain_steps(
     keys = [name for name in profiles.keys if name != "value" and profiles.frame[name].nunique(dropna=False) > 1]
     parts, verdicts = [], []
     for profile, first, second in _known_pairs(profiles):
-        times = stated.get((baseline.step_of(first), contrast.step_of(second)))
-        if times is not None:
-            before = baseline.profiled(first, times, SIDES[0], known)
-            after = contrast.profiled(second, times, SIDES[1], known)
+        timing = timing_of.get((baseline.step_of(first), contrast.step_of(second)))
+        if timing is not None:
+            before = baseline.profiled(first, timing, SIDES[0], known)
+            after = contrast.profiled(second, timing, SIDES[1], known)
             parts.append(causes(before, after).assign(**{name: profile[name] for name in keys}))
-            verdicts.append(str(times["verdict"]))
+            verdicts.append(str(timing["verdict"]))
     if not parts:
         raise RequestError("--explain: no step that was compared has a time and a profile on both sides")
     whole = pd.concat(parts, ignore_index=True)

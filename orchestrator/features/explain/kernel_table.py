@@ -50,12 +50,12 @@ def operator_rows(
             of_name["calls"] += 1
             of_name["total_cpu"] += event.end - event.start
     for device, launcher in zip(devices or (), launchers(hosts, devices or ()), strict=True):
-        names = _names_from(hosts, around, -1 if launcher is None else launcher)
+        names = [] if launcher is None else _names_from(hosts, around, launcher)
         if launcher is not None and hosts[launcher].call:
             names = names[1:]  # a driver call works for the operator around it
-        for name in names[:1]:
-            numbers[name]["self_device"] += device.end - device.start
-        for name in set(names):
+        if names:
+            numbers[names[0]]["self_device"] += device.end - device.start
+        for name in set(names):  # one that calls itself counts once
             numbers[name]["total_device"] += device.end - device.start
     rows = [
         Operator(

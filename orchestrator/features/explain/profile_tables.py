@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lmsweep.analysis.data.columns import in_order, natural_ranks, size_terms
+from lmsweep.analysis.data.columns import in_order, size_terms
 from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.data.selection import ok_rows
@@ -122,10 +122,10 @@ def profiled_against_timed(results: Results) -> Listing:
     busy.
     """
     profiles = _profiles(results)
-    known = profiles.kernels[profiles.kernels["phase"] != "other"]  # kernels outside all phases count in the step only
-    phases = known.assign(phase=known["phase"].replace("loss", "forward"))
-    whole = pd.concat([phases, profiles.kernels.assign(phase="step")])
-    by_phase = whole.groupby([*RESULT, "phase"])["time"].sum().rename("kernels").reset_index()
+    in_phases = profiles.kernels[profiles.kernels["phase"] != "other"]  # the others count in the step only
+    in_phases = in_phases.assign(phase=in_phases["phase"].replace("loss", "forward"))  # as `timing` times it
+    kernels = pd.concat([in_phases, profiles.kernels.assign(phase="step")])
+    by_phase = kernels.groupby([*RESULT, "phase"])["time"].sum().rename("kernels").reset_index()
     by_phase = by_phase.merge(profiles.trials.reset_index()[[*RESULT, "trial_id", "mode"]], on=RESULT)
     timing = ok_rows(results.measurements).query("workload in ['timing', 'busy']")
     # Older stores call the device time `busy_time`.
@@ -151,8 +151,8 @@ def _first_of(rows: pd.DataFrame, metrics: list[str]) -> pd.Series:
     """Return the median of each phase of a trial, indexed by PHASE_OF_TRIAL: of the first of these metrics that it has,
     from the newest row, whatever its warm-up and iterations.
     """
-    rank = rows["metric"].map({name: place for place, name in enumerate(metrics)})
-    ranked = rows.assign(rank=rank).dropna(subset="rank")
+    known = rows[rows["metric"].isin(metrics)]
+    ranked = known.assign(rank=known["metric"].map(metrics.index))
     first = ranked.sort_values(["rank", "started_at"], ascending=[True, False], kind="stable")
     return first.drop_duplicates(PHASE_OF_TRIAL).set_index(PHASE_OF_TRIAL)["median"]
 
@@ -162,14 +162,20 @@ def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: st
 
     part: the column `phase` or `range`.
     """
-    each = kernels.groupby([*RESULT, part, "kernel"])[["time", "calls"]].sum().reset_index()
-    longest = each.sort_values("time", ascending=False).drop_duplicates([*RESULT, part]).set_index([*RESULT, part])
-    parts = pd.DataFrame({"time": each.groupby([*RESULT, part])["time"].sum()})
-    parts["kernel"] = longest["kernel"].map(short_name)
-    parts[f"of_{part}"] = longest["time"] / parts["time"]
-    parts["calls"] = longest["calls"]
-    parts = parts.join(profiles.kernels.groupby(RESULT)["time"].sum().rename("step"), on=RESULT)
-    parts.insert(1, "of_step", parts["time"] / parts.pop("step"))
+    key = [*RESULT, part]
+    each = kernels.groupby([*key, "kernel"])[["time", "calls"]].sum().reset_index()
+    longest = each.sort_values("time", ascending=False).drop_duplicates(key).set_index(key)
+    time = each.groupby(key)["time"].sum()
+    step = profiles.kernels.groupby(RESULT)["time"].sum()
+    parts = pd.DataFrame(
+        {
+            "time": time,
+            "of_step": time / step.reindex(time.index.droplevel(part)).to_numpy(),
+            "kernel": longest["kernel"].map(short_name),
+            f"of_{part}": longest["time"] / time,
+            "calls": longest["calls"],
+        }
+    )
     parts = parts.reset_index(part).sort_values("time", ascending=False, kind="stable")
     if part == "phase":
         parts = _sorted(parts, part, [*STEP_PHASES, "step"])
@@ -195,9 +201,7 @@ def _profiles(results: Results) -> _Profiles:
     trials = kernels.drop_duplicates(RESULT)
     first = [name for name in ("model", "mode") if trials[name].nunique() > 1]
     keys = varying_keys(trials, first, []) or ["model"]
-    ranks = pd.DataFrame({name: natural_ranks(trials, name) for name in keys}, trials.index)
-    ordered = trials.loc[ranks.sort_values(keys).index].set_index(RESULT)
-    return _Profiles(kernels=kernels, trials=ordered, keys=keys)
+    return _Profiles(kernels=kernels, trials=in_order(trials, keys).set_index(RESULT), keys=keys)
 
 
 def operators(results: Results) -> Listing:

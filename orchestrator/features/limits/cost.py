@@ -23,13 +23,13 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
     hourly = _hourly(step, prices)
-    tokens = step["tokens_per_second"].to_numpy() * step["median"].to_numpy()
+    tokens_of_step = step["tokens_per_second"].to_numpy() * step["median"].to_numpy()
     added = {}
-    for end, seconds in (("", "median"), ("_low", "low"), ("_high", "high")):
-        per_token = step[seconds].to_numpy() / tokens
-        added[f"dollars{end}"] = dollars_per_million(per_token, np.ones(len(step)), hourly)
-        inverse = {"": "", "_low": "_high", "_high": "_low"}[end]  # the lowest time is the highest speed
-        added[f"tokens_per_second{inverse}"] = 1 / per_token
+    # The lowest time is the highest speed.
+    for time, end, end_of_speed in (("median", "", ""), ("low", "_low", "_high"), ("high", "_high", "_low")):
+        seconds_per_token = step[time].to_numpy() / tokens_of_step
+        added[f"dollars{end}"] = dollars_per_million(seconds_per_token, np.ones(len(step)), hourly)
+        added[f"tokens_per_second{end_of_speed}"] = 1 / seconds_per_token
     busy = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "device_time")]
     busy_seconds = busy.drop_duplicates(RESULT, keep="last").set_index(RESULT)["median"]
     busy_share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[RESULT])).to_numpy() / step["median"].to_numpy()

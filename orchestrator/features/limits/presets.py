@@ -4,7 +4,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.selection import flag_tuples, how_counted, with_above_peak
+from lmsweep.analysis.data.selection import how_counted, with_above_peak
 from lmsweep.analysis.presets import Preset
 from lmsweep.analysis.presets.layout import with_flags
 from lmsweep.analysis.tables.listing import Listing
@@ -68,7 +68,7 @@ def scaling_table(results: Results) -> Listing:
         raise RequestError(
             "a fit needs three context lengths or three models with the same other conditions, and the store has none"
         )
-    keys = [str(name) for name in exponents if name in frame or name == "along"]
+    keys = [str(name) for name in exponents if name in frame or name == "along"]  # the others are results of the fit
     return Listing(
         title="Scaling of the time of a step: time ~ along^exponent (with 95 % interval)",
         frame=exponents,
@@ -164,7 +164,7 @@ def break_even_table(results: Results) -> Listing:
     columns = ["compile_time", "eager_step", "compiled_step", "saved", "steps"]
     return Listing(
         title="Steps after which compiling has paid",
-        frame=with_flags(rows[[*keys, *columns]], rows).assign(flags=flag_tuples(rows["compile_flags"])),
+        frame=with_flags(rows[[*keys, *columns]], rows.assign(flags=rows["compile_flags"])),
         keys=keys,
         units=dict.fromkeys(columns, "s") | {"steps": "1"},
         together=("eager_step", "compiled_step", "saved"),
