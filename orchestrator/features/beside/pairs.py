@@ -40,8 +40,6 @@ _OTHER_CONDITIONS = tuple(name for name in DISTINGUISHING_COLUMNS if name not in
 
 _RESULT = ["measurement_id", "environment_id", "workload", "metric"]
 """What identifies a result, together with its phase."""
-_SHAPE = ("num_heads", "causal")
-"""What else must agree if a source states it."""
 _PART_OF_MODE = {"forward": "inference", "train_forward": "forward", "train_step": "step"}
 """Mode -> the part of a step that it runs, if that has another name. The mode `forward` keeps nothing for backward."""
 _MEMORY = ("peak_allocated", "allocated", "reserved")
@@ -138,8 +136,10 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     if is_published:  # a report may leave the context length open: then it is ours, if we have only one
         lengths = set() if rows is None else set(rows["context_length"].dropna())
         theirs = _published(lengths.pop() if len(lengths) == 1 else None)
+    elif open_store(name).exists():
+        theirs = _side("theirs", load(name, pooled=False))
     else:
-        theirs = _side("theirs", _attempts_of(name))
+        raise RequestError(f"--with {name}: {why_no_store(name)}")
     mine = _side("mine", attempts, rows)
     if theirs.device_times.empty:  # as in all published tables: then wall times are compared
         mine = mine._replace(device_times=theirs.device_times)
@@ -185,7 +185,8 @@ def _described(pairs: pd.DataFrame, name: str) -> pd.DataFrame:
         differs=[_differences(line, is_published=is_published) for _, line in pairs.iterrows()],
         source=pairs["sweep_there"] if is_published else name,
         hardware=device_name.where(is_gpu_or_unknown, device_name + ", " + device),
-        caveats=pairs["flags_there"].map(caveats_of if is_published else lambda _: ()),
+        # They question a published number, so that it counts in no mean.
+        caveats=pairs["flags_there"].map(lambda words: tuple(one for one in words if is_published and one in CAVEATS)),
     ).reset_index(drop=True)
 
 
@@ -202,11 +203,6 @@ def _with_wall_flags(frame: pd.DataFrame) -> pd.DataFrame:
         columns["theirs_flags"].append(tuple(flag for flag in theirs if flag not in moved))
         columns["wall_flags"].append(tuple(flag for flag in dict.fromkeys(mine + theirs) if flag in moved))
     return frame.assign(**{name: pd.Series(flags, frame.index) for name, flags in columns.items()})
-
-
-def caveats_of(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the caveats that question a published number, so that it counts in no mean."""
-    return tuple(word for word in flags if word in CAVEATS)
 
 
 def _side(name: SideName, attempts: pd.DataFrame, rows: pd.DataFrame | None = None) -> Side:
@@ -304,20 +300,18 @@ def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return deviation
 
 
-def _attempts_of(name: str) -> pd.DataFrame:
-    if not open_store(name).exists():
-        raise RequestError(f"--with {name}: {why_no_store(name)}")
-    return load(name, pooled=False)
-
-
 def _compatible(pairs: pd.DataFrame) -> pd.Series:
     """Whether the conditions that both sides state agree. One that is left open must be as in a plain run, except for
     the batch size, which may be any."""
-    compilation, batch_size = pairs["compile_there"], pairs["batch_size_there"]
+    compilation = pairs["compile_there"]
     compiled = (compilation == pairs["compile"]) | (compilation.isna() & (pairs["compile"] == "none"))
-    batch = batch_size.isna() | (batch_size == pairs["batch_size"]).fillna(False)
-    same = _same_precision(pairs, pairs["precision_there"]) & compiled & batch
+    same = _same_precision(pairs, pairs["precision_there"]) & compiled & _agrees_or_open(pairs, "batch_size")
     return (same & _same_kernel(pairs, pairs["attention_there"]) & _same_shape(pairs)).astype(bool)
+
+
+def _agrees_or_open(pairs: pd.DataFrame, name: str) -> pd.Series:
+    there = pairs[f"{name}_there"]
+    return there.isna() | (there == pairs[name]).fillna(False)
 
 
 def _same_precision(pairs: pd.DataFrame, stated: pd.Series) -> pd.Series:
@@ -339,11 +333,8 @@ def _same_kernel(pairs: pd.DataFrame, stated: pd.Series) -> pd.Series:
 
 
 def _same_shape(pairs: pd.DataFrame) -> pd.Series:
-    same = pd.Series(True, pairs.index)
-    for name in _SHAPE:
-        there = pairs[f"{name}_there"]
-        determined = (pairs["workload"] != "attention") & (name == "num_heads")  # by the model
-        same &= there.isna() | determined | (there == pairs[name]).fillna(False)
+    has_model = pairs["workload"] != "attention"  # it determines the number of heads
+    same = (has_model | _agrees_or_open(pairs, "num_heads")) & _agrees_or_open(pairs, "causal")
     there, mine = (pairs[name].astype("Float64") for name in ("vocab_size_there", "vocab_size"))
     return (same & ((there - mine).abs() / mine < _SAME_VOCABULARY).fillna(True)).astype(bool)
 

@@ -144,7 +144,8 @@ def matched(events: Sequence[DeviceEvent], others: Sequence[DeviceEvent]) -> lis
     ordered = sorted(others, key=lambda other: (other.stream, other.start))
     if [(events[i].stream, events[i].name) for i in order] != [(other.stream, other.name) for other in ordered]:
         return []
-    return [other for _, other in sorted(zip(order, ordered, strict=True))]
+    other_of = dict(zip(order, ordered, strict=True))  # by the index of its event
+    return [other_of[i] for i in range(len(events))]
 
 
 def host_pieces(hosts: Sequence[HostEvent], around: Surroundings) -> list[Piece]:

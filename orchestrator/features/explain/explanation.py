@@ -13,6 +13,7 @@ from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, ResultKey,
 from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.data.load import frame_of
 from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.process_variation import Known, variation_of
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
@@ -39,8 +40,6 @@ PROFILE = "profile"
 """The workload that profiles steps."""
 
 _STEP = ["trial_id", "environment_id", "mode"]
-_RESULT = list(ResultKey._fields[:2])
-"""Columns that identify a result: those of ResultKey but the workload, which the first implies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,18 +175,18 @@ class Side:
 
     @cached_property
     def _steps(self) -> dict[tuple[str, ...], tuple[str, ...]]:
-        """Result -> step, as _RESULT and _STEP identify them."""
-        first = self.rows[[*_RESULT, "trial_id", "mode"]].drop_duplicates(_RESULT)
-        results, steps = (first[names].itertuples(index=False, name=None) for names in (_RESULT, _STEP))
+        """Result -> step, as RESULT and _STEP identify them."""
+        first = self.rows[[*RESULT, "trial_id", "mode"]].drop_duplicates(RESULT)
+        results, steps = (first[names].itertuples(index=False, name=None) for names in (RESULT, _STEP))
         return dict(zip(results, steps, strict=True))
 
     def step_of(self, key: ResultKey) -> tuple[str, ...]:
         """Return what identifies a step, whichever workload measured it."""
-        return self._steps[key[:2]]
+        return self._steps[key.measurement_id, key.environment_id]
 
     def profiled(self, key: ResultKey, stated: "pd.Series[float]", name: str, known: Known) -> ProfiledStep:
         """Return the step of a profile. stated: its line in the comparison; name: the column of this side there."""
-        kernels = classified(_of(self.kernels, _RESULT, key))
+        kernels = classified(_of(self.kernels, RESULT, key[:2]))
         processes = kernels["attempt_id"].nunique()
         kernels[["time", "calls"]] /= processes
         step = _of(self.rows, _STEP, self.step_of(key))
@@ -304,8 +303,8 @@ def kernels_of(location: str) -> pd.DataFrame:
 
 
 def _of(frame: pd.DataFrame, columns: list[str], values: tuple[str, ...]) -> pd.DataFrame:
-    """Return the rows with these values; values beyond the columns are ignored, as the workload of a ResultKey is."""
-    return frame[np.logical_and.reduce([frame[n] == value for n, value in zip(columns, values, strict=False)])]
+    """Return the rows with these values."""
+    return frame[np.logical_and.reduce([frame[name] == value for name, value in zip(columns, values, strict=True)])]
 
 
 def _largest(rows: pd.DataFrame, known: Known) -> Variation:

@@ -8,7 +8,7 @@ from lmsweep.analysis.data.columns import first_names
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
-"""A share of a time that is small enough to be ignored; `_only_in` and `_replaced` say of which time."""
+"""A share of a time that is small enough to be ignored; `_only_in` and `_replaced` name these times."""
 
 MOST_OF_CHANGE = 0.8
 """A change is reported for one layer if that layer has at least this share of the differences of all layers."""

@@ -48,8 +48,7 @@ class _Profiles:
 def longest_kernels_by_range(results: Results) -> Listing:
     """The kernel that takes the most time in each range."""
     profiles = _profiles(results)
-    kernels = profiles.kernels
-    return _longest(profiles, kernels, part="range", title="Kernel with the most time in each range of a step")
+    return _longest(profiles, profiles.kernels, part="range", title="Kernel with the most time in each range of a step")
 
 
 def longest_kernels_by_phase(results: Results) -> Listing:
@@ -90,9 +89,10 @@ def softmax_against_matmul(results: Results) -> Listing:
         )
     trials = profiles.trials.loc[both.index]
     shape = {name: trials[name] for name in ("context_length", "batch_size")}
+    scores = trials["num_layers"] * trials["num_heads"] * trials["batch_size"] * trials["context_length"] ** 2
     width = pd.Series(size_terms(trials)["query_width"], index=trials.index).astype("Int64")
     flops = {
-        "softmax_flops": trials["num_layers"] * _softmax_flops(num_heads=trials["num_heads"], **shape),
+        "softmax_flops": 5 * scores,  # maximum, subtract, exp, sum, divide
         "matmul_flops": trials["num_layers"] * attention_flops(phase="forward", d_model=width, **shape),
     }
     both = both.assign(
@@ -110,11 +110,6 @@ def softmax_against_matmul(results: Results) -> Listing:
             "ratios: softmax / matmul; softmax is counted as 5 FLOPs per score",
         ],
     )
-
-
-def _softmax_flops(*, num_heads: pd.Series, context_length: pd.Series, batch_size: pd.Series) -> pd.Series:
-    """Return the operations of attention's softmax in forward, 5 per score: maximum, subtract, exp, sum, divide."""
-    return 5 * batch_size * num_heads * context_length**2
 
 
 def profiled_against_timed(results: Results) -> Listing:
@@ -167,10 +162,11 @@ def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: st
     longest = each.sort_values("time", ascending=False).drop_duplicates(key).set_index(key)
     time = each.groupby(key)["time"].sum()
     step = profiles.kernels.groupby(RESULT)["time"].sum()
+    results = pd.MultiIndex.from_frame(time.reset_index()[RESULT])
     parts = pd.DataFrame(
         {
             "time": time,
-            "of_step": time / step.reindex(time.index.droplevel(part)).to_numpy(),
+            "of_step": time / step.reindex(results).to_numpy(),
             "kernel": longest["kernel"].map(short_name),
             f"of_{part}": longest["time"] / time,
             "calls": longest["calls"],
@@ -232,13 +228,11 @@ def every_kernel(results: Results) -> Listing:
     """Every kernel in every range, as `nsys stats` lists them, the longest first."""
     rows, keys = _listed(results, "kernels")
     rows = rows.assign(range=rows["range"].fillna("unattributed"), kernel=rows["kernel"].map(short_name))
-    numbers = {"share": "share", "total": "s", "instances": "1"} | dict.fromkeys(
-        ("mean", "median", "min", "max", "stdev"), "s"
-    )
-    frame = rows[[*keys, "range", "kernel", *numbers, "grid", "block"]]
+    of_launches = ("mean", "median", "min", "max", "stdev")
+    numbers = {"share": "share", "total": "s", "instances": "1"} | dict.fromkeys(of_launches, "s")
     return Listing(
         title="Kernels of the profiled steps by range",
-        frame=frame.astype(dict.fromkeys(numbers, float)),
+        frame=rows[[*keys, "range", "kernel", *numbers, "grid", "block"]].astype(dict.fromkeys(numbers, float)),
         keys=[*keys, "range", "kernel"],
         units=numbers,
         conditions=common_conditions(rows, keys),

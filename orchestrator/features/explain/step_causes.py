@@ -191,12 +191,8 @@ def cause_of_each(step: ProfiledStep, other: ProfiledStep) -> list[str]:
 
 
 def _part(name: str, phase: str) -> str:
-    """Return the part of the model, with repeated layers as one.
-
-    backward of blocks.3.attention, in backward    blocks.*.attention backward
-    recomputed scores, in backward                 attention recomputed
-    optimizer, in optimizer                        optimizer
-    """
+    """Return the part of the model, with repeated layers as one: `blocks.*.attention backward` of the range
+    `backward of blocks.3.attention`, which is in the phase backward."""
     if name == "collectives":
         return "communication"
     part = name.removeprefix("backward of ").removeprefix("recomputed ")

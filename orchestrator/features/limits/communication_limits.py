@@ -82,7 +82,7 @@ def limits_of(
     elif each < outputs:  # Y < 1: FSDP alone is best, Y = 1 and weights (X - 1) = room
         serial = 1 + room / weights
     else:
-        serial = each**2 / (weights * outputs)  # X Y, each of which is each / weights or each / outputs
+        serial = each**2 / (weights * outputs)  # X Y, with X = each / weights and Y = each / outputs
     return Limits(data, 1 + beyond_one, 1 + 2 * beyond_one, data * (1 + beyond_one), serial)
 
 
@@ -200,7 +200,5 @@ def sharding(results: pd.DataFrame) -> pd.DataFrame:
         )
         same = (ddp[_TRIAL] == trial[_TRIAL]).all(axis=1) & (ddp["status"] == Status.OK)  # _TRIAL has no nulls here
         measured = ddp[same & (ddp["phase"] == "rank0") & (ddp["metric"] == f"{moment}_memory")]
-        rows.append(
-            {name: trial[name] for name in _TRIAL} | {"moment": moment, **held} | {"measured": measured["median"].max()}
-        )
+        rows.append({**trial[_TRIAL].to_dict(), "moment": moment, **held, "measured": measured["median"].max()})
     return pd.DataFrame(rows, columns=[*_TRIAL, "moment", *PARTS, "measured"])

@@ -65,12 +65,7 @@ def break_even(frame: pd.DataFrame) -> pd.DataFrame:
     eager = steps[steps["compile"] == "none"].drop_duplicates(_SAME, keep="last")
     eager = eager[[*_SAME, "median"]].rename(columns={"median": "eager_step"})
     first = timed[timed["metric"] == "compile_time"]
-    longest = pd.DataFrame(
-        {
-            "compile_time": first["max"].groupby([first[name] for name in RESULT]).sum(),
-            "compile_flags": first["flags"].groupby([first[name] for name in RESULT]).first(),
-        }
-    ).reset_index()
+    longest = first.groupby(RESULT).agg(compile_time=("max", "sum"), compile_flags=("flags", "first")).reset_index()
     compiled = steps[steps["compile"] != "none"].merge(eager, on=_SAME).merge(longest, on=RESULT)
     saved = compiled["eager_step"] - compiled["median"]
     compiling = (compiled["compile_time"] - compiled["median"]).clip(lower=0)

@@ -62,8 +62,7 @@ def least_bytes(step: pd.DataFrame) -> Floats:
     formats = [PRECISIONS.get(name) for name in step["precision"]]
     plain &= np.array([one is None or (one.weight_bytes == 4 and not one.float8_recipe) for one in formats], dtype=bool)
     for name in SHAPE_FIELDS:
-        default = CONFIG_FIELDS[name].default
-        plain &= step[name].isna() | (step[name] == default)
+        plain &= step[name].isna() | (step[name] == CONFIG_FIELDS[name].default)
     names = ["d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size"]
     size = {name: step[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in names}
     autocast = np.array([one is not None and one.autocast is not None for one in formats], dtype=np.float64)

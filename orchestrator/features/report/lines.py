@@ -208,7 +208,8 @@ def _line_names(
         line: {name: label_of[name][code] for name, code in zip(named_by, lines.part(line, named_by), strict=True)}
         for line in lines.rows
     }
-    fields_with_text = Counter(text for _, text in {pair for of_line in texts.values() for pair in of_line.items()})
+    texts_of_fields = [{of_line[name] for of_line in texts.values()} for name in named_by]
+    fields_with_text = Counter(text for of_field in texts_of_fields for text in of_field)  # text -> how many have it
 
     def name_of(of_line: dict[str, str]) -> str:
         used = {name: text for name, text in of_line.items() if text not in UNUSED_LABELS} or of_line

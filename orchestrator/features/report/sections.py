@@ -206,17 +206,13 @@ def _figures(draw: Callable[[Results], Iterator[Figure]], results: Results) -> l
 
 
 def _preset_tables(results: Results) -> Section:
-    tables = list(_short_tables(results))
-    return Section("tables", "Preset tables", "As printed by lmsweep table --preset NAME.", tables=tables)
-
-
-def _short_tables(results: Results) -> Iterator[NamedTable]:
-    if results.measurements["attempt_id"].nunique() > MOST_RESULTS:
-        return
-    for name, preset in presets().items():
+    tables = []
+    is_large = results.measurements["attempt_id"].nunique() > MOST_RESULTS
+    for name, preset in {} if is_large else presets().items():
         with suppress(RequestError):  # the store lacks the results that this table shows
             if len(table := preset.make(results)) <= MOST_LINES:
-                yield _named(table, name, preset.question)
+                tables.append(_named(table, name, preset.question))
+    return Section("tables", "Preset tables", "As printed by lmsweep table --preset NAME.", tables=tables)
 
 
 def _named(table: Table | Listing, name: str, question: str) -> NamedTable:

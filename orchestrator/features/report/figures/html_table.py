@@ -43,7 +43,10 @@ def html_of(sheet: Sheet) -> str:
 
 
 def _spans(keys: list[tuple[str, ...]]) -> list[list[int]]:
-    """Return over how many columns each part of a key reaches; 0 if one before reaches over it. The last is alone."""
+    """Return over how many columns each part of a key reaches; 0 if one before reaches over it. The last is alone.
+
+    [(a, x), (a, y), (b, y)] -> [[2, 1], [0, 1], [1, 1]]
+    """
     spans = [[1] * len(key) for key in keys]
     for level in range(len(keys[0]) - 1 if keys else 0):
         first = 0
@@ -57,4 +60,6 @@ def _spans(keys: list[tuple[str, ...]]) -> list[list[int]]:
 
 def _key(text: str, span: int) -> str:
     """Return the header cell of a key; nothing if an earlier cell reaches over its column (span 0)."""
-    return f'<th colspan="{span}">{text}</th>' if span > 1 else f"<th>{text}</th>" * span
+    if span == 0:
+        return ""
+    return f'<th colspan="{span}">{text}</th>' if span > 1 else f"<th>{text}</th>"
