@@ -164,6 +164,8 @@ def _add_tables(written: Written, chosen: Results, bodies: Mapping[str, list[str
 
 
 def _add_figures(written: Written, chosen: Results, folder: LocalFolder) -> None:
+    from matplotlib import rc_context
+
     for picture in written.problem.pictures(chosen):
         try:
             figure = picture.draw()
@@ -173,7 +175,8 @@ def _add_figures(written: Written, chosen: Results, folder: LocalFolder) -> None
         image = Image(f"{FIGURES}/{written.file}-{picture.name}", picture.caption)
         png, svg = BytesIO(), BytesIO()
         figure.savefig(png, format="png", dpi=_DPI)
-        figure.savefig(svg, format="svg", metadata={"Date": None})  # the same results give the same file
+        with rc_context({"svg.hashsalt": "lmsweep"}):  # else names in the file are random
+            figure.savefig(svg, format="svg", metadata={"Date": None})  # the same results give the same file
         folder.put(f"{image.file}.png", png.getvalue())
         folder.put(f"{image.file}.svg", svg.getvalue())
         written.figures.append(image)
