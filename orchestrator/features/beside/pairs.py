@@ -288,7 +288,7 @@ def _deviation(rows: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The standard deviation of numbers by rounding, relative to them: 1200 is rounded to 100."""
+    """The standard deviation of numbers by rounding, relative to them: 1200 is rounded to 100. Below 1, 0."""
     last_digit = np.zeros(len(values))
     for place, value in enumerate(values):
         if value >= 1:
@@ -341,7 +341,7 @@ def _same_shape(pairs: pd.DataFrame) -> pd.Series:
 
 def _nearest(pairs: pd.DataFrame) -> pd.DataFrame:
     """Keep one of our results for each published number and each of our devices: the nearest to what is stated, and to
-    a plain run where nothing is. The columns of `distance` decide in their order; False comes first."""
+    a plain run where nothing is. The columns of `distance` decide in their order; what is smaller is nearer."""
     device = pairs["device_there"]
     is_tf32 = _flagged(pairs["flags_there"], "suspected_tf32")
     distance = pd.DataFrame(

@@ -162,7 +162,7 @@ def launchers(hosts: Sequence[HostEvent], devices: Sequence[DeviceEvent]) -> lis
     # Overhead of launching (waiting for a full queue, a new buffer of the profiler) has the number of the operator that
     # the main thread was in, which started earlier: the earliest event with a number wins.
     latest_first = sorted(range(len(hosts)), key=lambda i: hosts[i].start, reverse=True)
-    operators = {hosts[i].number: i for i in latest_first if hosts[i].number}
+    operators = {hosts[i].number: i for i in latest_first if hosts[i].number}  # 0: it has none
     calls = {event.call: i for i, event in enumerate(hosts) if event.call}
     return [operators.get(event.operator, calls.get(event.call)) for event in devices]
 

@@ -32,13 +32,18 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
         added[f"tokens_per_second{end_of_speed}"] = 1 / seconds_per_token
     busy = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "device_time")]
     busy_seconds = busy.drop_duplicates(RESULT, keep="last").set_index(RESULT)["median"]
-    busy_share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[RESULT])).to_numpy() / step["median"].to_numpy()
+    busy_share = _of_each(step, busy_seconds) / step["median"].to_numpy()
     added["device_dollars"] = added["dollars"] * busy_share
     energy = frame[ok & (frame["workload"] == "energy") & (frame["metric"] == "energy")]
     of_trial = ["trial_id", "environment_id", "mode"]
     joules = energy.drop_duplicates(of_trial, keep="last").set_index(of_trial)["energy_per_token"]
-    added["joules"] = MILLION * joules.reindex(pd.MultiIndex.from_frame(step[of_trial])).to_numpy()
+    added["joules"] = MILLION * _of_each(step, joules)
     return step.drop(columns="tokens_per_second").assign(**added)
+
+
+def _of_each(step: pd.DataFrame, values: pd.Series) -> np.ndarray:
+    """Return the value of each row, by the columns that the index of `values` names; NaN if there is none."""
+    return values.reindex(pd.MultiIndex.from_frame(step[list(values.index.names)])).to_numpy()
 
 
 def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:

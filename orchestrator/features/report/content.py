@@ -212,7 +212,7 @@ def safe_sizes(found: Answer) -> Iterator[str]:
     from lmsweep.orchestrator.planning.largest_fit import frontiers
     from lmsweep.orchestrator.planning.memory_budget import budget
 
-    places = {}
+    places = {}  # the memory of a batch of one -> the device's name, and the bytes that are free there
     for row in rows.drop_duplicates(["lengths", "device_name"]).to_dict("records"):
         config, environment = config_of(row), environment_of(row)
         if not (config.varies and config.takes_gpus and config.ddp == "none"):

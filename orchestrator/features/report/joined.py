@@ -87,7 +87,7 @@ def joined(
 ) -> Joined:
     """Return the results of a store and beside it. Raises RequestError where there is no store, or it is empty."""
     location = store.location if isinstance(store, Store) else store
-    locations: dict[str, str | Store] = {location: store}
+    locations: dict[str, str | Store] = {location: store}  # by the name that the user gave
     shipped = stores()  # name -> location; published numbers are no results, and have a section of their own
     locations |= {name: shipped.get(name, name) for name in others if name != PUBLISHED}
     named: dict[str, Results] = {}

@@ -85,7 +85,7 @@ def chart_of(
     can_be_off = [name for name in named_by if not UNUSED_LABELS.isdisjoint(label_of[name].values())]
     names = _line_names(lines, named_by, label_of, can_be_off)
 
-    numbers = _numbers(shown, x)
+    numbers = _numbers(shown, x)  # by code, as the labels
     is_ordered = numbers is not None or x in ("model", over)
     labels = dict(sorted(zip(codes[x], map(label, shown[x]), strict=True)))
     return {

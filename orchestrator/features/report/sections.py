@@ -148,7 +148,7 @@ def _explained(results: Results, found: Answer, option: Option) -> Listing:
     baseline, variation = question.options[0], question.variation
     between = {name: (baseline.values[name], option.values[name]) for name in question.fields}
     steps = [one.rows[STEP].drop_duplicates() for one in (baseline, option)]
-    before, after = (results.attempts.merge(of_side, on=STEP) for of_side in steps)
+    before, after = (results.attempts.merge(of_side, on=STEP) for of_side in steps)  # all attempts of these steps
     where = (results.store.location, results.store.location)
     differing = {name: sides for name, sides in between.items() if sides[0] != sides[1]}
     return lmsweep.explain_steps(

@@ -66,8 +66,7 @@ def _of_workload(
     """Return the view of the rows under this condition: a table, and a chart of each value."""
     table = pivot(frame, where=condition)
     cells = table.cells.assign(cell=range(len(table.cells)))
-    # Each cell's index in `table.cells`; NaN where it is empty. The <td of the body are these cells, in this order: the
-    # keys of a row are <th.
+    # Each cell's index in `table.cells` (NaN: empty) in the order of the body's <td; the keys of its rows are <th.
     cell_of_td = iter(replace(table, cells=cells).wide("cell").to_numpy().ravel())
     results = [numbers[ResultKey(*key)] for key in cells[[*ResultKey._fields]].itertuples(index=False, name=None)]
     caption, conditions, html = written(table)

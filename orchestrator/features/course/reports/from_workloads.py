@@ -34,7 +34,7 @@ def _sum(table: TableResults, row: pd.Series) -> Here | None:
         for _ in range(int(running[2])):
             total = accumulator(total + np.float16(0.01))  # the sum of both is rounded to the accumulator
         return _printed(row, float(total), "computed by NumPy")
-    if row["label"] not in _SUMS:  # `0.01 in float32`, the addend itself
+    if row["label"] not in _SUMS:  # only `0.01 in float32`, the addend itself
         return _printed(row, float(np.float32(0.01)), "computed by NumPy")
     frame = table.results.everything
     rows = frame[(frame["phase"] + "." + frame["metric"]).eq(_SUMS[row["label"]]) & frame["median"].notna()]
@@ -173,10 +173,7 @@ def _part(table: TableResults, row: pd.Series) -> Here | None:
 
     In these rows `phase` is the part.
     """
-    frame = table.results.everything
-    frame = frame[
-        (frame["workload"] == "profile") & (frame["mode"] == "train_forward") & (frame["precision"] == "fp32")
-    ]
+    frame = table.results.everything.query("workload == 'profile' and mode == 'train_forward' and precision == 'fp32'")
     frame = frame[(frame["metric"] == row["metric"]) & frame["phase"].isin(_PARTS.get(row["label"], ()))]
     if frame.empty:
         return None

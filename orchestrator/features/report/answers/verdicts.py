@@ -70,7 +70,7 @@ def answer(question: Question) -> Answer | None:
         return _refused(question, baseline, others[0], error) if is_of_two_devices else None
     cells = pd.concat([_cells(found, options) for found, options in compared], ignore_index=True)
     determined = {*question.fields, *question.across, *determines(*question.fields, *question.across)}
-    if DEVICE not in question.fields:  # then it distinguishes cells, even if a field determines it
+    if DEVICE not in question.fields:  # it distinguishes cells unless it is asked about, whatever determines it
         determined.discard(DEVICE)
     names = [name for name in varying_keys(cells, [], []) if name not in determined]
     # The phase, not the value: of one phase the value is device time in some cells, and wall time in others.

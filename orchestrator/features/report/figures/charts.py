@@ -55,9 +55,8 @@ def timelines(results: Results) -> Iterator[Figure]:
     The tooltip of a category names the line of code that holds the most of it at the peak. `points` have a row for each
     `position` (the number of allocations and frees so far) and `category`, with `phase` and the `bytes` allocated then.
     """
-    trials = [
-        (title, rows, memory_timeline(rows)) for title, rows in each_trial(results.details("timelines", "memory"))
-    ]
+    details = results.details("timelines", "memory")
+    trials = [(title, rows, memory_timeline(rows)) for title, rows in each_trial(details)]
     sums = [points.groupby("position")["bytes"].sum() for _, _, points in trials]
     unit = choose_unit("B", [float(totals.max()) for totals in sums])
     largest = _most_held(results, unit)
@@ -84,7 +83,7 @@ def timelines(results: Results) -> Iterator[Figure]:
                 "hovertemplate": f"total %{{y:.4~r}} {unit.name}<extra></extra>",
             }
         )  # fmt: skip
-        limits = _memory_limits(peak, rows["device_memory"].iloc[0], unit)
+        limits = _memory_limits(peak, rows["device_memory"].iloc[0], unit)  # height -> text
         starts = points.groupby("phase", observed=True)["position"].min()
         layout: JsonObject = {
             "xaxis": {"title": {"text": "allocations and frees"}},

@@ -38,7 +38,7 @@ def largest_pieces(results: Results) -> Iterator[Figure]:
 
 def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> Figure:
     rows = rows[["piece", "category", "phase", "held", "at_peak", "bytes"]]
-    totals = rows.groupby("piece")["held"].sum().nlargest(MOST_PIECES).sort_values()
+    totals = rows.groupby("piece")["held"].sum().nlargest(MOST_PIECES).sort_values()  # Plotly draws the last at the top
     shown = rows[rows["piece"].isin(totals.index)]
     held = shown.groupby(["piece", "category"])["held"].sum().unstack(fill_value=0).loc[totals.index]
     counts = _counts(shown, unit)

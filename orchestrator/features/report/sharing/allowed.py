@@ -24,11 +24,9 @@ EMPTIED = ("host_name", "gpu_uuid", "artifact")
 """Columns that are emptied. An artifact is a file beside the results that may hold anything."""
 
 _PATH = re.compile(
-    r"""(?<![\w.:/~])                                      # not inside of a word or a URL
-        (?:~|/|[A-Za-z]:\\)                                # the home folder, the root or a drive
-        [\w.@+ &'#%()-]* (?: [/\\] [\w.@+ &'#%()-]+ )*     # folders
-        [/\\] (?=[\w.@+&'#%(-])                            # the last separator, before a name""",
-    re.VERBOSE,
+    r"(?<![\w.:/~])(?:~|/|[A-Za-z]:\\)"  # the home folder, the root or a drive; not inside of a word or a URL
+    r"[\w.@+ &'#%()-]*(?:[/\\][\w.@+ &'#%()-]+)*"  # folders
+    r"[/\\](?=[\w.@+&'#%(-])"  # the last separator, before a name
 )
 """The folders of an absolute path: all of it but its last name. Not of a URL."""
 _HOME = re.compile(r"(?:/home/|/Users/|\\Users\\)([\w.@+-]+)")

@@ -53,8 +53,7 @@ def share(store: str, folder: str | Path, *, to: str | None = None) -> Shared:
     source = open_store(store)
     if not source.exists() or load(source).empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick")
-    read = {name: source.read(name) for name in TABLES}
-    tables = {name: table for name, (table, _damage) in read.items() if len(table)}
+    tables = {name: rows for name in TABLES if len(rows := source.read(name)[0])}  # without the list of damaged files
     allowed = Allowed(private_words(tables.values()))
     try:
         target.mkdir(parents=True, exist_ok=True)
