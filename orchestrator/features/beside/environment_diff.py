@@ -29,7 +29,7 @@ def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, s
         if frame.empty:
             raise RequestError(f"{name} holds no results")
     headings = names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")
-    refused = {*ENVIRONMENT_FIELDS} - {*free_between(one, other)}
+    refused = {*ENVIRONMENT_FIELDS} - {*free_between(one, other)}  # free: fields in which a pair may differ
     lines = []
     shown = [field.name for field in fields(Fingerprint) if field.name != "host_load"]  # it differs in every trial
     for field in shown:

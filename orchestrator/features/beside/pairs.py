@@ -40,8 +40,6 @@ _OTHER_CONDITIONS = tuple(name for name in DISTINGUISHING_COLUMNS if name not in
 
 _RESULT = ["measurement_id", "environment_id", "workload", "metric"]
 """What identifies a result, together with its phase."""
-_SHAPE = ("num_heads", "causal")
-"""What else must agree if a source states it."""
 _PART_OF_MODE = {"forward": "inference", "train_forward": "forward", "train_step": "step"}
 """Mode -> the part of a step that it runs, if that has another name. The mode `forward` keeps nothing for backward."""
 _MEMORY = ("peak_allocated", "allocated", "reserved")
@@ -138,8 +136,10 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     if is_published:  # a report may leave the context length open: then it is ours, if we have only one
         lengths = set() if rows is None else set(rows["context_length"].dropna())
         theirs = _published(lengths.pop() if len(lengths) == 1 else None)
+    elif open_store(name).exists():
+        theirs = _side("theirs", load(name, pooled=False))
     else:
-        theirs = _side("theirs", _attempts_of(name))
+        raise RequestError(f"--with {name}: {why_no_store(name)}")
     mine = _side("mine", attempts, rows)
     if theirs.device_times.empty:  # as in all published tables: then wall times are compared
         mine = mine._replace(device_times=theirs.device_times)
@@ -149,10 +149,12 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     # The baseline is what was published, or our result where another store stands beside it.
     sides = (theirs, mine) if is_published else (mine, theirs)
     known = known_variation(mine.attempts) if is_published else known_variation(mine.attempts, theirs.attempts)
-    # Each published table is judged as one comparison.
-    tables = pairs.groupby(["source", pairs["quantity"] == "time"], sort=False)
-    cells = pd.concat([_judged(table, sides, known) for _, table in tables]).sort_index()
-    frame = pairs.drop(columns=["line", "line_there", "median", "low", "high"]).join(_oriented(cells, sides))
+    # Each published table is judged as one comparison of times and one of memory.
+    is_time = pairs["quantity"] == "time"
+    cells = pd.concat([_judged(table, sides, known) for _, table in pairs.groupby(["source", is_time], sort=False)])
+    cells = cells.sort_index()  # as the pairs are
+    ours = ["line", "median", "low", "high"]  # `_oriented` has these numbers, of both sides
+    frame = pairs.drop(columns=[*ours, "line_there"]).join(_oriented(cells, sides))
     frame = frame.rename(columns={"flags": "mine_flags", "flags_there": "theirs_flags"})
     return Pairs(_with_wall_flags(frame), cells, sides[0].name, unpaired)
 
@@ -178,12 +180,13 @@ def _described(pairs: pd.DataFrame, name: str) -> pd.DataFrame:
     """Add `source`, `hardware`, `caveats` and `differs`."""
     is_published = name == PUBLISHED
     device_name, device = pairs["device_name_there"], pairs["device_there"]
-    is_gpu_or_unknown = device.eq("cuda").fillna(False) | device.isna()
+    is_gpu_or_unknown = device.eq("cuda") | device.isna()
     return pairs.assign(
         differs=[_differences(line, is_published=is_published) for _, line in pairs.iterrows()],
         source=pairs["sweep_there"] if is_published else name,
         hardware=device_name.where(is_gpu_or_unknown, device_name + ", " + device),
-        caveats=pairs["flags_there"].map(caveats_of if is_published else lambda _: ()),
+        # They question a published number, so that it counts in no mean.
+        caveats=pairs["flags_there"].map(lambda words: tuple(one for one in words if is_published and one in CAVEATS)),
     ).reset_index(drop=True)
 
 
@@ -200,11 +203,6 @@ def _with_wall_flags(frame: pd.DataFrame) -> pd.DataFrame:
         columns["theirs_flags"].append(tuple(flag for flag in theirs if flag not in moved))
         columns["wall_flags"].append(tuple(flag for flag in dict.fromkeys(mine + theirs) if flag in moved))
     return frame.assign(**{name: pd.Series(flags, frame.index) for name, flags in columns.items()})
-
-
-def caveats_of(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the caveats that question a published number, so that it counts in no mean."""
-    return tuple(word for word in flags if word in CAVEATS)
 
 
 def _side(name: SideName, attempts: pd.DataFrame, rows: pd.DataFrame | None = None) -> Side:
@@ -224,9 +222,10 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     phase in the store: `parts_of_step` renames the phases of modes.
     """
     frame = frame.assign(stored=frame["phase"])
+    # A published table may print the same time twice: the last counts.
     steps = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "environment_id", "phase"], keep="last")
-    times_alone = frame[frame["workload"].isin(ALONE) & (frame["metric"] == "time")]
-    times = pd.concat([steps, times_alone])
+    is_alone = frame["workload"].isin(ALONE)
+    times = pd.concat([steps, frame[is_alone & (frame["metric"] == "time")]])
     times = times.assign(part=times["phase"], quantity="time")
     memory = frame[frame["metric"].isin(_MEMORY)]
     memory = pd.concat([_of_model(memory), _of_attention(memory)]).sort_index()  # in the order of the store
@@ -235,7 +234,7 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     if numbers.empty:
         raise RequestError("the store has no times or memory of the workloads timing, memory, attention or loss")
     width = "d_model " + labels(numbers["d_model"])
-    size = numbers["model"].astype(object).where(~numbers["workload"].isin(ALONE), width)
+    size = numbers["model"].astype(object).mask(numbers["workload"].isin(ALONE), width)
     place = size.astype(str) + "/" + labels(numbers["context_length"].fillna(USUAL_CONTEXT))
     return numbers.assign(place=place, flags=flag_tuples(numbers["flags"]))
 
@@ -263,9 +262,10 @@ def _published(context_length: float | None) -> Side:
     deviation = _deviation(rows)
     rows["low"], rows["high"] = (rows["median"] * np.exp(sign * NORMAL * deviation) for sign in (-1, 1))
     written_out = rows["workload"].map({"timing": "naive", "memory": "naive", "attention": "naive_softmax"})
+    is_of_report = rows["origin"] == PUBLISHED
     if context_length is not None:
         rows["context_length"] = rows["context_length"].fillna(context_length)
-    attention = rows["attention"].astype(object).where(~rows["origin"].eq(PUBLISHED), written_out)
+    attention = rows["attention"].astype(object).mask(is_of_report, written_out)
     # "exact": no variation between processes is added, since the interval already is that of other runs.
     return _side("theirs", rows.assign(**{KIND: "exact"}, attention=attention))
 
@@ -280,7 +280,7 @@ def _deviation(rows: pd.DataFrame) -> NDArray[np.float64]:
     key = ["attempt_id", "phase"]
     stated = rows[rows["metric"] == "time_std"].drop_duplicates(key).set_index(key)["median"]
     of_steps = stated.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy(float)
-    steps = rows["measure_steps"].map(lambda one: one if isinstance(one, int) else USUAL_STEPS).to_numpy(float)
+    steps = pd.to_numeric(rows["measure_steps"], "coerce").astype(float).fillna(USUAL_STEPS).to_numpy()
     within_run = np.nan_to_num(of_steps / medians / np.sqrt(steps))
     of_time = np.hypot(between_runs, within_run)
     deviation: NDArray[np.float64] = np.where(rows["metric"] == "time", of_time, _rounding(medians))
@@ -288,7 +288,7 @@ def _deviation(rows: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The standard deviation of numbers by rounding, relative to them: 1200 is rounded to 100."""
+    """The standard deviation of numbers by rounding, relative to them: 1200 is rounded to 100. Below 1, 0."""
     last_digit = np.zeros(len(values))
     for place, value in enumerate(values):
         if value >= 1:
@@ -300,20 +300,18 @@ def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return deviation
 
 
-def _attempts_of(name: str) -> pd.DataFrame:
-    if not open_store(name).exists():
-        raise RequestError(f"--with {name}: {why_no_store(name)}")
-    return load(name, pooled=False)
-
-
 def _compatible(pairs: pd.DataFrame) -> pd.Series:
     """Whether the conditions that both sides state agree. One that is left open must be as in a plain run, except for
     the batch size, which may be any."""
-    compilation, batch_size = pairs["compile_there"], pairs["batch_size_there"]
+    compilation = pairs["compile_there"]
     compiled = (compilation == pairs["compile"]) | (compilation.isna() & (pairs["compile"] == "none"))
-    batch = batch_size.isna() | (batch_size == pairs["batch_size"]).fillna(False)
-    same = _same_precision(pairs, pairs["precision_there"]) & compiled & batch
+    same = _same_precision(pairs, pairs["precision_there"]) & compiled & _agrees_or_open(pairs, "batch_size")
     return (same & _same_kernel(pairs, pairs["attention_there"]) & _same_shape(pairs)).astype(bool)
+
+
+def _agrees_or_open(pairs: pd.DataFrame, name: str) -> pd.Series:
+    there = pairs[f"{name}_there"]
+    return there.isna() | (there == pairs[name]).fillna(False)
 
 
 def _same_precision(pairs: pd.DataFrame, stated: pd.Series) -> pd.Series:
@@ -335,46 +333,38 @@ def _same_kernel(pairs: pd.DataFrame, stated: pd.Series) -> pd.Series:
 
 
 def _same_shape(pairs: pd.DataFrame) -> pd.Series:
-    same = pd.Series(True, pairs.index)
-    for name in _SHAPE:
-        there = pairs[f"{name}_there"]
-        determined = (pairs["workload"] != "attention") & (name == "num_heads")  # by the model
-        same &= there.isna() | determined | (there == pairs[name]).fillna(False)
+    has_model = pairs["workload"] != "attention"  # it determines the number of heads
+    same = (has_model | _agrees_or_open(pairs, "num_heads")) & _agrees_or_open(pairs, "causal")
     there, mine = (pairs[name].astype("Float64") for name in ("vocab_size_there", "vocab_size"))
     return (same & ((there - mine).abs() / mine < _SAME_VOCABULARY).fillna(True)).astype(bool)
 
 
 def _nearest(pairs: pd.DataFrame) -> pd.DataFrame:
     """Keep one of our results for each published number and each of our devices: the nearest to what is stated, and to
-    a plain run where nothing is."""
+    a plain run where nothing is. The columns of `distance` decide in their order; what is smaller is nearer."""
     device = pairs["device_there"]
-    of_source = pd.DataFrame(
+    is_tf32 = _flagged(pairs["flags_there"], "suspected_tf32")
+    distance = pd.DataFrame(
         {
-            "line_there": pairs["line_there"],
-            "device_name": pairs["device_name"],
-            # Each of the user's own attentions keeps a line, and lmsweep's attentions together another.
-            "own": pairs["attention"].where(pairs["attention"].map(is_reference), ""),
-        }
-    )
-    distance = pd.DataFrame(  # the first columns decide first; False comes before True
-        {
-            "other_device": device.notna() & (device != pairs["device"]),
-            "other_precision": (pairs["precision"] == "tf32") != _flagged(pairs["flags_there"], "suspected_tf32"),
+            "device": device.notna() & (device != pairs["device"]),
+            "precision": (pairs["precision"] == "tf32") != is_tf32,  # is_tf32: the source seems to have used it
             "batch": pairs["batch_size"].ne(USUAL_BATCH) & pairs["batch_size_there"].isna(),
             "warmup": _steps_apart(pairs, "warmup_steps"),
             "steps": _steps_apart(pairs, "measure_steps"),
         }
     )
-    nearest_first = distance.sort_values([*distance], kind="stable").index
-    kept = of_source.loc[nearest_first].drop_duplicates()
+    nearest_first = pairs.loc[distance.sort_values([*distance], kind="stable").index]
+    # Each of the user's own attentions keeps a pair, and lmsweep's attentions together another.
+    own = nearest_first["attention"].where(nearest_first["attention"].map(is_reference), "")
+    kept = nearest_first.assign(own=own).drop_duplicates(["line_there", "device_name", "own"])
     return pairs.loc[kept.index.sort_values()]
 
 
 def _steps_apart(pairs: pd.DataFrame, name: str) -> pd.Series:
     """How far the number of steps is from what is stated; where nothing is, more steps are nearer (a steady state)."""
-    values = pairs[name].map(lambda one: one if isinstance(one, int) else 0).astype(float)
-    stated = pd.to_numeric(pairs[f"{name}_there"], "coerce").astype(float)
-    return (values - stated).abs().where(stated.notna(), -values)
+    ours, stated = (pd.to_numeric(pairs[column], "coerce").astype(float) for column in (name, f"{name}_there"))
+    ours = ours.fillna(0)  # of `auto`
+    return (ours - stated).abs().where(stated.notna(), -ours)
 
 
 def _flagged(flags: pd.Series, word: str) -> pd.Series:
@@ -383,38 +373,35 @@ def _flagged(flags: pd.Series, word: str) -> pd.Series:
 
 def _judged(pairs: pd.DataFrame, sides: tuple[Side, Side], known: Known) -> pd.DataFrame:
     """Return the cells of one comparison: a row for each pair, with the columns of `judge` and `value`, `places`,
-    `same`. sides: the baseline first. All of this, up to the last line, is in the order of the pairs."""
+    `same`. sides: the baseline first."""
     timed = pairs["quantity"].iloc[0] == "time"
     processes = [_processes(pairs, one).assign(side=number) for number, one in enumerate(sides)]
-    cells = pd.concat(processes, ignore_index=True)
-    order = pairs.index.to_numpy()
-    counted = thresholds((pairs["device"] == "cpu").to_numpy())
+    rows = pd.concat(processes, ignore_index=True)
+    order = pairs.index.to_numpy()  # of the rows that `judge` and `places_of` return
+    limits = thresholds((pairs["device"] == "cpu").to_numpy())
     axes = ["model", "d_model", "context_length", "precision", "compile", "batch_size", "part", "quantity"]
-    table = Table(order, axes_of(pairs, axes), counted, known)
-    judged = judge(cells, "s" if timed else "B", table)
-    places = places_of(cells, order, stored_together=False)
-    if timed:
-        times = pd.concat([one.device_times.assign(side=number) for number, one in enumerate(sides)], ignore_index=True)
-        one_host = bool(places.map(len).max() < 2)  # in each pair
-        judged = judge_clocks(judged, times, cells, table, one_host=one_host)
+    table = Table(order, axes_of(pairs, axes), limits, known)
+    judged = judge(rows, "s" if timed else "B", table)
+    hosts = places_of(rows, order, stored_together=False).set_axis(pairs.index)  # a set, of both sides of a pair
     value = pairs["part"] + "." + pairs["quantity"]
     if timed:
+        times = pd.concat([one.device_times.assign(side=number) for number, one in enumerate(sides)], ignore_index=True)
+        one_host = bool(hosts.map(len).max() < 2)
+        judged = judge_clocks(judged, times, rows, table, one_host=one_host)
         value = value.mask(judged["clock"].eq("device").to_numpy(), pairs["part"] + ".device_time")
-    return judged.set_axis(pairs.index).assign(value=value, places=places.to_numpy(), same=counted.same)
+    return judged.set_axis(pairs.index).assign(value=value, places=hosts, same=limits.same)
 
 
 def _processes(pairs: pd.DataFrame, side: Side) -> pd.DataFrame:
     """Return the rows of the processes of one side of each pair. `cell` is the pair's index."""
     key = [*_RESULT, "stored"]
-    column_of_side = {name: name if name == "workload" else f"{name}{side.suffix}" for name in key}
-    wanted = pairs[[*column_of_side.values()]].set_axis(key, axis="columns").assign(cell=pairs.index)
-    rows = side.measured.merge(wanted, on=key)
-    # backward_optimizer of our store is a sum of two phases, and is stored as its first, backward. It is not in the
-    # attempts: its pooled row counts as one process.
-    summed = pairs["part"].eq("backward_optimizer") & pairs[f"stored{side.suffix}"].eq("backward")
-    lines = pairs.loc[summed, f"line{side.suffix}"]
-    sums = side.numbers.set_index("line").loc[lines].assign(cell=lines.index)
-    rows = pd.concat([rows[~rows["cell"].isin(lines.index)], sums], ignore_index=True)
+    column_of = {name: name if name == "workload" else f"{name}{side.suffix}" for name in [*key, "line"]}
+    of_side = pairs[[*column_of.values()]].set_axis([*column_of], axis=1).assign(cell=pairs.index)
+    # backward_optimizer, a sum of two phases, is not in the attempts: its pooled row counts as one process.
+    is_sum = pairs["part"].eq("backward_optimizer") & of_side["stored"].eq("backward")
+    measured = side.measured.merge(of_side.loc[~is_sum, [*key, "cell"]], on=key)
+    sums = side.numbers.merge(of_side.loc[is_sum, ["line", "cell"]], on="line")
+    rows = pd.concat([measured, sums], ignore_index=True)
     return rows.assign(value=rows["phase"] + "." + rows["metric"], flags=flag_tuples(rows["flags"]))
 
 
@@ -430,7 +417,7 @@ def _oriented(cells: pd.DataFrame, sides: tuple[Side, Side]) -> pd.DataFrame:
     for name in [one for one in ("ratio", "wall_ratio") if one in cells]:
         ratio, low, high = (cells[f"{name}{end}"] for end in ends)  # contrast / baseline
         if baseline.name == "theirs":
-            ratio, low, high = 1 / ratio, 1 / high, 1 / low
+            ratio, low, high = 1 / ratio, 1 / high, 1 / low  # the inverse of the upper end is the lower end
         shown |= {name: ratio, f"{name}_low": low, f"{name}_high": high}
     return pd.DataFrame(shown).assign(verdict=cells["verdict"], clock=cells.get("clock"))
 

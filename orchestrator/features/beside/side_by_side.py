@@ -19,6 +19,7 @@ from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.orchestrator.features.beside.pairs import LONG, Pairs, paired
 from lmsweep.trials.results.flag_meanings import INFERENCE
+from lmsweep.trials.spec.quantities import count_of
 
 MOST_LINES, MOST_TABLES, MOST_NAMED = 38, 30, 6
 """Maximum number of lines of an answer below its first, of those for tables, and of those for deviations."""
@@ -91,8 +92,8 @@ class SideBySide:
         """Return a line for each of our results and a column for each table of the other side, by workload, kind of
         hardware and quantity; beside a store, a line for each pair."""
         if not self.is_published:
-            parts = self.frame.groupby(self.frame["quantity"].eq("time"), sort=False)
-            return [_of_pairs(rows, self.title) for _, rows in parts]
+            is_time = self.frame["quantity"] == "time"
+            return [_of_pairs(rows, self.title) for _, rows in self.frame.groupby(is_time, sort=False)]
         first = f"{self.title}\nours, and theirs by table"
         divided = self.frame.groupby(["hardware", "workload", "quantity"], sort=False)
         return [
@@ -118,7 +119,7 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
         theirs = f" ({frame['hardware'].iloc[0]})" if frame["hardware"].nunique() == 1 else ""
         heading = [f"mine ({mine}) beside {name}{theirs}", *([f"theirs against mine: {said}"] if said else [])]
     unpaired = f"Alone: {pairs.unpaired[0]} of mine, {pairs.unpaired[1]} of {name}."
-    counts = f"{len(frame)} pair{'s'[: len(frame) > 1]}, ratio: theirs / mine. {unpaired}"
+    counts = f"{count_of(len(frame), 'pair')}, ratio: theirs / mine. {unpaired}"
     return SideBySide(
         title="\n".join([*heading, counts]),
         frame=frame, lines=_lines(pairs), claim=claim, is_published=is_published,
@@ -153,7 +154,7 @@ def _row(line: Line, caveats: list[str]) -> tuple[str, ...]:
     ratios, (low, high) = line.pairs["ratio"].dropna(), line.claim.interval
     timed = line.claim.clock is not None
     # The columns are theirs / mine. So is the gain of a claim about times; about memory it is mine / theirs.
-    ends = (low, high) if timed else (1 / high, 1 / low)
+    ends = (low, high) if timed else (1 / high, 1 / low)  # the inverse of the upper end is the lower end
     better, worse = ("faster", "slower") if timed else ("less", "more")
     verdicts = {"better": better, "worse": worse, "unknown": "ambiguous"}
     return (
@@ -204,11 +205,12 @@ def _keys(frame: pd.DataFrame) -> list[str]:
 def _of_pairs(rows: pd.DataFrame, title: str) -> Listing:
     """Return a line for each pair."""
     keys, unit = _keys(rows), rows["unit"].iloc[0]
-    ratios = ["ratio", *(name for name in ["wall_ratio"] if name in rows and rows[name].notna().any())]
+    has_wall_ratio = "wall_ratio" in rows and bool(rows["wall_ratio"].notna().any())
+    ratios = ["ratio", "wall_ratio"] if has_wall_ratio else ["ratio"]
     numbers = [f"{name}{end}" for name in ("mine", "theirs", *ratios) for end in ("", LOW, HIGH)]
     # Another store's results have no caveats. What differs is a footnote here; CSV and JSON have a column for it.
     flags = {"mine": ("mine_flags",), "theirs": ("theirs_flags", "differs")}
-    if len(ratios) > 1:
+    if has_wall_ratio:
         flags["wall_ratio"] = ("wall_flags",)
     shown = in_order(rows, keys)[[*keys, *numbers, "verdict", *(name for names in flags.values() for name in names)]]
     return Listing(

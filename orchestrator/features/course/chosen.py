@@ -21,10 +21,10 @@ _RANKS = {*PARTITION, "optimizer", *arguments_for("optimizer")}
 """Fields that may differ if the optimizer or the wrapper is the user's: either may shard, and so partition the job
 differently."""
 _IN_PLACE: dict[str, set[str]] = {
-    name: _RANKS if name in ("optimizer", "ddp") else {name, *arguments_for(name)} for name in REFERENCES
+    **{name: {name, *arguments_for(name)} for name in REFERENCES},
+    **{name: {name, *arguments_for(name), *MODEL} for name in ("model_code", "step")},
+    **dict.fromkeys(("optimizer", "ddp"), _RANKS),
 }
-_IN_PLACE["model_code"] |= {*MODEL}
-_IN_PLACE["step"] |= {*MODEL}
 """Column that may hold a reference -> the fields in which the result may then differ from a problem's trials."""
 
 
@@ -51,7 +51,7 @@ class SomeResults(Results):
     def __init__(self, whole: Results, keep: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
         super().__init__(whole.store, whole.where, whole.prices, whole.flops)
         self._whole, self._keep = whole, keep
-        self.everything = keep(whole.everything)  # read once
+        self.everything = keep(whole.everything)  # in place of the property, so that the store is read once
 
     @cached_property
     def attempts(self) -> pd.DataFrame:
@@ -109,8 +109,10 @@ def _matches_one(row: pd.Series, trials: Sequence[Trial]) -> bool:
     names = [name for name in (*COMBINATION_FIELDS, *workload.protocol) if name not in free and name in row]
     stored = tuple(_plain(row[name]) for name in names)
     # In rows of the user's own model the fields of OF_STEP are null, but such a trial has their defaults.
-    defaults = {name: CONFIG_FIELDS[name].default for name in OF_STEP}
-    stored = tuple(defaults.get(name) if value is None else value for name, value in zip(names, stored, strict=True))
+    stored = tuple(
+        CONFIG_FIELDS[name].default if value is None and name in OF_STEP else value
+        for name, value in zip(names, stored, strict=True)
+    )
     return any(workload.name in trial.workloads and _fields(trial.config, names) == stored for trial in trials)
 
 

@@ -56,7 +56,8 @@ def bars(table: Table, *, stacked: bool = False) -> "Figure":
     figure, (axes,) = _axes(1, width=max(5.0, 0.5 + 0.28 * len(groups) * bars_of_group))  # 0.28 inches a bar
     base, slot = np.zeros(len(groups)), _GROUP / bars_of_group
     for number, column in enumerate(series):
-        places = np.arange(len(groups)) + (0.0 if stacked else (number + 0.5) * slot - _GROUP / 2)
+        from_centre = 0.0 if stacked else (number + 0.5) * slot - _GROUP / 2  # of the group to that of this bar
+        places = np.arange(len(groups)) + from_centre
         spread = None if stacked else np.nan_to_num([column.below, column.above])
         heights = np.nan_to_num(column.median)
         color = COLORS[number % len(COLORS)]
@@ -90,9 +91,9 @@ def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
     ticks = sorted({float(number) for number in keys[over]})
     for axes, value in zip(all_axes, values, strict=True):
         # A line has the same number, and so the same colour, in every panel.
-        for number, (name, one) in enumerate(product(line_of.unique(), series)):
-            rows = keys.index[(panel_of == value) & (line_of == name)]
-            _line(axes, keys.loc[rows, over].to_numpy(float), one, rows.to_numpy(), name, number)
+        for number, (line_name, column) in enumerate(product(line_of.unique(), series)):
+            rows = keys.index[(panel_of == value) & (line_of == line_name)]
+            _line(axes, keys.loc[rows, over].to_numpy(float), column, rows.to_numpy(), line_name, number)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(ticks, [_short(number) for number in ticks], fontsize=8)
@@ -196,7 +197,8 @@ def _series(table: Table) -> tuple[list[_Series], Unit]:
     Columns without a unit are included: all of their trials failed, which is drawn as words.
     """
     stored = next(iter(filter(None, table.units.values())), "1")
-    shown = replace(table, cells=table.cells[table.cells["value"].map(table.units).isin([stored, None])])
+    units = table.cells["value"].map(table.units)
+    shown = replace(table, cells=table.cells[units.isna() | (units == stored)])
     unit = choose_unit(stored, shown.cells["median"].to_numpy(float))
     medians, lows, highs = (shown.wide(name) / unit.size for name in ("median", "low", "high"))
     series = []

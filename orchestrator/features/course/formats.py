@@ -11,6 +11,7 @@ The last two are written once, for the reader to edit; all other files are repla
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -93,7 +94,9 @@ def write(request: Request) -> list[Written]:
     folder = LocalFolder(request.folder, aside="")
     _check_folder(folder, [name.replace(" ", "-") for name in chosen])
     try:
-        draws = _can_draw()
+        draws = find_spec("matplotlib") is not None
+        if not draws:
+            warnings.warn(f"there are no figures without Matplotlib: {install_extra('figures')}", stacklevel=2)
         written = [_problem(name, problem, request, results, folder, draws) for name, problem in chosen.items()]
         folder.put("index.md", _index(written, request).encode())
         for suffix, whole in (("typ", _whole_typst), ("tex", _whole_latex)):
@@ -117,15 +120,6 @@ def _check_folder(folder: LocalFolder, names: Sequence[str]) -> None:
     for name in ("index.md", *(f"{name}.{suffix}" for name in names for suffix in ("md", "tex", "typ"))):
         if (folder.path / name).exists():
             raise RequestError(f"{folder.path / name} was not written by `lmsweep export`; give another folder with -o")
-
-
-def _can_draw() -> bool:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        warnings.warn(f"there are no figures without Matplotlib: {install_extra('figures')}", stacklevel=3)
-        return False
-    return True
 
 
 def _problem(
@@ -170,6 +164,8 @@ def _add_tables(written: Written, chosen: Results, bodies: Mapping[str, list[str
 
 
 def _add_figures(written: Written, chosen: Results, folder: LocalFolder) -> None:
+    from matplotlib import rc_context
+
     for picture in written.problem.pictures(chosen):
         try:
             figure = picture.draw()
@@ -179,7 +175,8 @@ def _add_figures(written: Written, chosen: Results, folder: LocalFolder) -> None
         image = Image(f"{FIGURES}/{written.file}-{picture.name}", picture.caption)
         png, svg = BytesIO(), BytesIO()
         figure.savefig(png, format="png", dpi=_DPI)
-        figure.savefig(svg, format="svg", metadata={"Date": None})  # the same results give the same file
+        with rc_context({"svg.hashsalt": "lmsweep"}):  # else names in the file are random
+            figure.savefig(svg, format="svg", metadata={"Date": None})  # the same results give the same file
         folder.put(f"{image.file}.png", png.getvalue())
         folder.put(f"{image.file}.svg", svg.getvalue())
         written.figures.append(image)

@@ -56,15 +56,12 @@ def timelines(results: Results) -> list[Picture]:
     trials = rows.drop_duplicates(RESULT)
     # The mode is always named; other keys only where the trials differ.
     keys = [name for name in varying_keys(trials, ["mode"], []) if name == "mode" or trials[name].nunique() > 1]
-    pictures = []
+    pictures, rows_of = [], dict(list(rows.groupby(RESULT)))
     for _, trial in trials.sort_values(keys).iterrows():
         words = [str(trial[name]) for name in keys]
-        of_trial = rows[
-            (rows["measurement_id"] == trial["measurement_id"]) & (rows["environment_id"] == trial["environment_id"])
-        ]
         name = "-".join(["timeline", *("".join(c if c.isalnum() else "-" for c in word) for word in words)])
         caption = f"Memory of one iteration: {', '.join(words)}"
-        pictures.append(Picture(name, caption, partial(figures.timeline, of_trial)))
+        pictures.append(Picture(name, caption, partial(figures.timeline, rows_of[tuple(trial[RESULT])])))
     return pictures
 
 

@@ -130,7 +130,7 @@ def stages(results: Results) -> Table:
     chosen = [(moment, part) for moment in STAGES for part in parts if f"rank0.{moment}_{part}" in stored]
     if not chosen:
         raise nothing("ddp")
-    ran = frame[frame["metric"].notna()]
+    ran = frame[frame["metric"].notna()]  # without failed trials, which have one row and no moment
     cells = pd.concat(
         [cells_of(frame, ran, f"rank0.{moment}_{part}").assign(moment=moment, value=part) for moment, part in chosen]
     )

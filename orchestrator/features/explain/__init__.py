@@ -30,7 +30,7 @@ WITHOUT_EXPLAIN = ("value", "min_effect", "same_within", "fail_on", "beside", "e
 
 
 def with_explain(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add --explain to `compare` and `plan`."""
+    """Add --explain to `compare` and `plan`. given: the other options of the verb."""
 
     def compare(explain: bool, **given: Any) -> None:
         if explain:
@@ -42,8 +42,8 @@ def with_explain(verb: Callable[..., None]) -> Callable[..., None]:
         if explain is None:
             verb(**given)
         else:
-            options = signature(_show_step).parameters  # those that `takes_request` names
-            _show_step(explain=explain, **{name: value for name, value in given.items() if name in options})
+            taken = signature(_show_step).parameters  # its options, by the names that `takes_request` lists
+            _show_step(explain=explain, **{name: value for name, value in given.items() if name in taken})
 
     if verb.__name__ == "compare":
         option = Annotated[bool, Option("--explain", help="Show what the differences consist of, from profiles.")]

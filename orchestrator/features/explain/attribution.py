@@ -144,7 +144,8 @@ def matched(events: Sequence[DeviceEvent], others: Sequence[DeviceEvent]) -> lis
     ordered = sorted(others, key=lambda other: (other.stream, other.start))
     if [(events[i].stream, events[i].name) for i in order] != [(other.stream, other.name) for other in ordered]:
         return []
-    return [other for _, other in sorted(zip(order, ordered, strict=True))]
+    other_of = dict(zip(order, ordered, strict=True))  # by the index of its event
+    return [other_of[i] for i in range(len(events))]
 
 
 def host_pieces(hosts: Sequence[HostEvent], around: Surroundings) -> list[Piece]:
@@ -161,7 +162,7 @@ def launchers(hosts: Sequence[HostEvent], devices: Sequence[DeviceEvent]) -> lis
     # Overhead of launching (waiting for a full queue, a new buffer of the profiler) has the number of the operator that
     # the main thread was in, which started earlier: the earliest event with a number wins.
     latest_first = sorted(range(len(hosts)), key=lambda i: hosts[i].start, reverse=True)
-    operators = {hosts[i].number: i for i in latest_first if hosts[i].number}
+    operators = {hosts[i].number: i for i in latest_first if hosts[i].number}  # 0: it has none
     calls = {event.call: i for i, event in enumerate(hosts) if event.call}
     return [operators.get(event.operator, calls.get(event.call)) for event in devices]
 

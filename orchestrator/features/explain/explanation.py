@@ -13,6 +13,7 @@ from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, ResultKey,
 from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.data.load import frame_of
 from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.process_variation import Known, variation_of
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
@@ -39,8 +40,6 @@ PROFILE = "profile"
 """The workload that profiles steps."""
 
 _STEP = ["trial_id", "environment_id", "mode"]
-_RESULT = list(ResultKey._fields[:2])
-"""Columns that identify a result: those of ResultKey but the workload, which the first implies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,14 +102,14 @@ class Explanation:
         `sure` is how far the interval of the sum is from 0: the difference is at least as large. Waits vary more than
         kernels, so a large difference of theirs is less sure.
         """
-        by_size = self.frame.sort_values("difference", key=abs, ascending=False)
         groups = self.frame.groupby("cause", sort=False)
         ends = [f"difference{end}" for end in (LOW, HIGH)]
         sums = groups[[*SIDES, "difference", *ends]].sum()
         low, high = sums[ends].to_numpy(float).T
-        nearest_to_zero = np.clip(0.0, low, high)  # of the interval
-        sums["sure"] = np.abs(nearest_to_zero)
-        sums = sums.assign(named=groups["named"].any(), change=by_size.groupby("cause")["change"].first())
+        nearest_to_zero = np.clip(0.0, low, high)  # in the interval
+        largest_first = self.frame.sort_values("difference", key=abs, ascending=False)
+        change_of_largest = largest_first.groupby("cause")["change"].first()
+        sums = sums.assign(sure=np.abs(nearest_to_zero), named=groups["named"].any(), change=change_of_largest)
         return sums.sort_values("sure", ascending=False, kind="stable")
 
 
@@ -146,7 +145,8 @@ def _first(named: pd.DataFrame, written: _Written) -> str:
 def _rest(named: pd.DataFrame, unnamed: pd.DataFrame, written: _Written) -> str:
     """Return the named parts after the first, then what is in no named part: "other parts" before "unexplained"."""
     more = named["difference"][MOST_REST:]
-    last = unnamed["difference"].sort_index(key=lambda names: names != REST)
+    is_rest = unnamed.index == REST
+    last = pd.concat([unnamed[is_rest], unnamed[~is_rest]])["difference"]
     words = [f"{name} {written.difference(one)}" for name, one in named["difference"][:MOST_REST].items()]
     words += [f"{len(more)} more {written.difference(more.sum())}"] if len(more) else []
     words += [f"{name} {written.difference(one)}" for name, one in last.items()]
@@ -175,18 +175,18 @@ class Side:
 
     @cached_property
     def _steps(self) -> dict[tuple[str, ...], tuple[str, ...]]:
-        """Result -> step, as _RESULT and _STEP identify them."""
-        first = self.rows[[*_RESULT, "trial_id", "mode"]].drop_duplicates(_RESULT)
-        results, steps = (first[names].itertuples(index=False, name=None) for names in (_RESULT, _STEP))
+        """Result -> step, as RESULT and _STEP identify them."""
+        first = self.rows[[*RESULT, "trial_id", "mode"]].drop_duplicates(RESULT)
+        results, steps = (first[names].itertuples(index=False, name=None) for names in (RESULT, _STEP))
         return dict(zip(results, steps, strict=True))
 
     def step_of(self, key: ResultKey) -> tuple[str, ...]:
         """Return what identifies a step, whichever workload measured it."""
-        return self._steps[key[:2]]
+        return self._steps[key.measurement_id, key.environment_id]
 
     def profiled(self, key: ResultKey, stated: "pd.Series[float]", name: str, known: Known) -> ProfiledStep:
         """Return the step of a profile. stated: its line in the comparison; name: the column of this side there."""
-        kernels = classified(_of(self.kernels, _RESULT, key))
+        kernels = classified(_of(self.kernels, RESULT, key[:2]))
         processes = kernels["attempt_id"].nunique()
         kernels[["time", "calls"]] /= processes
         step = _of(self.rows, _STEP, self.step_of(key))
@@ -261,8 +261,8 @@ def explain_steps(
 
     # Profiled kernels pair the sides; the time of each pair, and its verdict, are those that `compare` prints.
     comparison, profiles = compared(None), compared(["step.kernel_time"])
-    # A timing and a profile of a step are two results. The steps of both sides -> the line that compares their times.
-    stated = {
+    # A profile and a timing are two results of one step: the steps of both sides -> the line that compares their times.
+    timing_of = {
         (baseline.step_of(first), contrast.step_of(second)): line
         for line, first, second in _known_pairs(comparison)
         if line["value"].startswith("step.")
@@ -270,12 +270,12 @@ def explain_steps(
     keys = [name for name in profiles.keys if name != "value" and profiles.frame[name].nunique(dropna=False) > 1]
     parts, verdicts = [], []
     for profile, first, second in _known_pairs(profiles):
-        times = stated.get((baseline.step_of(first), contrast.step_of(second)))
-        if times is not None:
-            before = baseline.profiled(first, times, SIDES[0], known)
-            after = contrast.profiled(second, times, SIDES[1], known)
+        timing = timing_of.get((baseline.step_of(first), contrast.step_of(second)))
+        if timing is not None:
+            before = baseline.profiled(first, timing, SIDES[0], known)
+            after = contrast.profiled(second, timing, SIDES[1], known)
             parts.append(causes(before, after).assign(**{name: profile[name] for name in keys}))
-            verdicts.append(str(times["verdict"]))
+            verdicts.append(str(timing["verdict"]))
     if not parts:
         raise RequestError("--explain: no step that was compared has a time and a profile on both sides")
     whole = pd.concat(parts, ignore_index=True)
@@ -303,8 +303,8 @@ def kernels_of(location: str) -> pd.DataFrame:
 
 
 def _of(frame: pd.DataFrame, columns: list[str], values: tuple[str, ...]) -> pd.DataFrame:
-    """Return the rows with these values; values beyond the columns are ignored, as the workload of a ResultKey is."""
-    return frame[np.logical_and.reduce([frame[n] == value for n, value in zip(columns, values, strict=False)])]
+    """Return the rows with these values."""
+    return frame[np.logical_and.reduce([frame[name] == value for name, value in zip(columns, values, strict=True)])]
 
 
 def _largest(rows: pd.DataFrame, known: Known) -> Variation:

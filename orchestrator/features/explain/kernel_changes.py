@@ -8,7 +8,7 @@ from lmsweep.analysis.data.columns import first_names
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
-"""A time that is at most this share of another is as good as none."""
+"""A share of a time that is small enough to be ignored; `_only_in` and `_replaced` name these times."""
 
 MOST_OF_CHANGE = 0.8
 """A change is reported for one layer if that layer has at least this share of the differences of all layers."""
@@ -19,7 +19,7 @@ MOST_NAMED = 2
 _FUSED = re.compile(r"_?(?:scaled_dot_product_)?(cudnn|flash|efficient)_attention.*")
 """Operators of one kind of fused attention."""
 _LAYER = re.compile(r"(\S*\.\d+)(?:\.|$)")
-"""`blocks.3` of `blocks.3.attention`; of numbered modules inside of others, the innermost."""
+"""The innermost layer in a path: `blocks.3` of `blocks.3.attention`. Ranges such as `optimizer` are in no layer."""
 TRITON = "triton_"
 """Prefix of the names of kernels that torch.compile generates."""
 _NUMBERED = re.compile(r"^(triton_\w*)_\d+$")
@@ -32,7 +32,7 @@ def change_of(before: pd.DataFrame, after: pd.DataFrame) -> str:
     before, after: its kernels on both sides, with `range` (path in the model), `operator` that launched it, `kernel`,
     `time` in seconds and `calls` per step.
     """
-    layers = [one["range"].str.extract(_LAYER)[0] for one in (before, after)]  # NaN, which is no group, outside of all
+    layers = [one["range"].str.extract(_LAYER)[0] for one in (before, after)]
     times = [one["time"].groupby(layer).sum() for one, layer in zip((before, after), layers, strict=True)]
     change = times[1].sub(times[0], fill_value=0.0).abs()
     # With only two layers, neither can be called the exception.
@@ -65,21 +65,20 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
 
 
 def _only_in(here: "pd.Series[float]", there: "pd.Series[float]") -> "pd.Series[float]":
-    """Return the times here, by operator, of those that are gone there."""
-    is_little_there = there <= GONE * there.sum()
-    is_little_of_here = there < GONE * here
-    return here[is_little_there & is_little_of_here]
+    """Return the times here, by operator, of those that are gone there: they take there at most GONE of that side's
+    time, and less than GONE of their own time here."""
+    return here[(there <= GONE * there.sum()) & (there < GONE * here)]
 
 
 def _replaced(gone: "pd.Series[float]", new: "pd.Series[float]") -> str:
-    """Return the operators that went and those that came; only one of the two if the other takes hardly any time."""
+    """Return the operators that went and those that came; only one of the two if the other takes at most GONE of its
+    time."""
     if min(gone.sum(), new.sum()) <= GONE * max(gone.sum(), new.sum()):
         return f"{_names(gone)} gone" if gone.sum() > new.sum() else f"{_names(new)} new"
     compiled = [int(names.index.str.startswith(TRITON).sum()) for names in (gone, new)]
-    # Triton kernels, whose names are generated, are named one by one only if both sides have some, so that names can be
-    # compared, and neither more than MOST_NAMED, so that none is left out; else they are counted.
-    one_by_one = min(compiled) > 0 and max(compiled) <= MOST_NAMED
-    return " -> ".join(_names(names, as_one=not one_by_one) for names in (gone, new))
+    # Triton kernels are named one by one if the generated names of both sides can be compared, and none is left out.
+    each_is_named = all(compiled) and max(compiled) <= MOST_NAMED
+    return " -> ".join(_names(names, as_one=not each_is_named) for names in (gone, new))
 
 
 def _operators(kernels: pd.DataFrame) -> "pd.Series[str]":

@@ -46,16 +46,16 @@ def operator_rows(
             continue
         of_name = numbers[event.name]
         of_name["self_cpu"] += around.self_times[i]
-        if event.name not in _names_from(hosts, around, around.parents[i]):  # else it recurs
+        if event.name not in _names_from(hosts, around, around.parents[i]):  # else it is part of that call
             of_name["calls"] += 1
             of_name["total_cpu"] += event.end - event.start
     for device, launcher in zip(devices or (), launchers(hosts, devices or ()), strict=True):
-        names = _names_from(hosts, around, -1 if launcher is None else launcher)
+        names = [] if launcher is None else _names_from(hosts, around, launcher)
         if launcher is not None and hosts[launcher].call:
             names = names[1:]  # a driver call works for the operator around it
         if names:
             numbers[names[0]]["self_device"] += device.end - device.start
-        for name in set(names):  # once, if it is inside of itself
+        for name in set(names):  # one that calls itself counts once
             numbers[name]["total_device"] += device.end - device.start
     rows = [
         Operator(

@@ -74,7 +74,7 @@ def stats_command(nsys: str, report: Path, base: Path) -> list[str]:
 def read_reports(base: Path) -> tuple[list[HostEvent], list[DeviceEvent]]:
     """Events of the host and of the device, from the files of `stats_command`; an empty report has no file."""
     gpu, api, nvtx = (list(_read(base.with_name(f"{base.name}_{name}.csv"))) for name in REPORTS)
-    ranges = [(row["name"].removeprefix(":"), int(row["tid"]), _span(row)) for row in nvtx]
+    ranges = [(row["name"].removeprefix(":"), int(row["tid"]), _span(row)) for row in nvtx]  # DOMAIN:NAME
     main = next((thread for name, thread, _ in ranges if name == STEP), 0)
     hosts = [_range_event(name, thread, span, main) for name, thread, span in ranges]
     for row in api:
@@ -90,7 +90,7 @@ def _range_event(label: str, thread: int, span: tuple[int, int], main: int) -> H
     # nsys does not report the thread that created an autograd node: it is the one that runs the profiled step.
     forward_thread = main if _DERIVATIVE.fullmatch(name) and sequence else 0
     number = -1 if sequence is None else int(sequence)
-    return HostEvent(name, thread, *span, is_annotation, sequence=number, forward_thread=forward_thread)
+    return HostEvent(name, thread, *span, is_annotation=is_annotation, sequence=number, forward_thread=forward_thread)
 
 
 def _device_event(row: dict[str, str]) -> DeviceEvent:

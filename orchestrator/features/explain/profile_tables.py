@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lmsweep.analysis.data.columns import in_order, natural_ranks, size_terms
+from lmsweep.analysis.data.columns import in_order, size_terms
 from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.data.selection import ok_rows
@@ -48,8 +48,7 @@ class _Profiles:
 def longest_kernels_by_range(results: Results) -> Listing:
     """The kernel that takes the most time in each range."""
     profiles = _profiles(results)
-    kernels = profiles.kernels
-    return _longest(profiles, kernels, part="range", title="Kernel with the most time in each range of a step")
+    return _longest(profiles, profiles.kernels, part="range", title="Kernel with the most time in each range of a step")
 
 
 def longest_kernels_by_phase(results: Results) -> Listing:
@@ -90,9 +89,10 @@ def softmax_against_matmul(results: Results) -> Listing:
         )
     trials = profiles.trials.loc[both.index]
     shape = {name: trials[name] for name in ("context_length", "batch_size")}
+    scores = trials["num_layers"] * trials["num_heads"] * trials["batch_size"] * trials["context_length"] ** 2
     width = pd.Series(size_terms(trials)["query_width"], index=trials.index).astype("Int64")
     flops = {
-        "softmax_flops": trials["num_layers"] * _softmax_flops(num_heads=trials["num_heads"], **shape),
+        "softmax_flops": 5 * scores,  # maximum, subtract, exp, sum, divide
         "matmul_flops": trials["num_layers"] * attention_flops(phase="forward", d_model=width, **shape),
     }
     both = both.assign(
@@ -112,20 +112,15 @@ def softmax_against_matmul(results: Results) -> Listing:
     )
 
 
-def _softmax_flops(*, num_heads: pd.Series, context_length: pd.Series, batch_size: pd.Series) -> pd.Series:
-    """Return the operations of attention's softmax in forward, 5 per score: maximum, subtract, exp, sum, divide."""
-    return 5 * batch_size * num_heads * context_length**2
-
-
 def profiled_against_timed(results: Results) -> Listing:
     """For each phase: time of its kernels in the profile, its wall time without a profiler, and how long the GPU was
     busy.
     """
     profiles = _profiles(results)
-    known = profiles.kernels[profiles.kernels["phase"] != "other"]  # kernels outside all phases count in the step only
-    phases = known.assign(phase=known["phase"].replace("loss", "forward"))
-    whole = pd.concat([phases, profiles.kernels.assign(phase="step")])
-    by_phase = whole.groupby([*RESULT, "phase"])["time"].sum().rename("kernels").reset_index()
+    in_phases = profiles.kernels[profiles.kernels["phase"] != "other"]  # the others count in the step only
+    in_phases = in_phases.assign(phase=in_phases["phase"].replace("loss", "forward"))  # as `timing` times it
+    kernels = pd.concat([in_phases, profiles.kernels.assign(phase="step")])
+    by_phase = kernels.groupby([*RESULT, "phase"])["time"].sum().rename("kernels").reset_index()
     by_phase = by_phase.merge(profiles.trials.reset_index()[[*RESULT, "trial_id", "mode"]], on=RESULT)
     timing = ok_rows(results.measurements).query("workload in ['timing', 'busy']")
     # Older stores call the device time `busy_time`.
@@ -151,8 +146,8 @@ def _first_of(rows: pd.DataFrame, metrics: list[str]) -> pd.Series:
     """Return the median of each phase of a trial, indexed by PHASE_OF_TRIAL: of the first of these metrics that it has,
     from the newest row, whatever its warm-up and iterations.
     """
-    rank = rows["metric"].map({name: place for place, name in enumerate(metrics)})
-    ranked = rows.assign(rank=rank).dropna(subset="rank")
+    known = rows[rows["metric"].isin(metrics)]
+    ranked = known.assign(rank=known["metric"].map(metrics.index))
     first = ranked.sort_values(["rank", "started_at"], ascending=[True, False], kind="stable")
     return first.drop_duplicates(PHASE_OF_TRIAL).set_index(PHASE_OF_TRIAL)["median"]
 
@@ -162,18 +157,22 @@ def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: st
 
     part: the column `phase` or `range`.
     """
-    each = kernels.groupby([*RESULT, part, "kernel"])[["time", "calls"]].sum().reset_index()
-    longest = each.sort_values("time", ascending=False).drop_duplicates([*RESULT, part]).set_index([*RESULT, part])
-    time = each.groupby([*RESULT, part])["time"].sum()
-    time_of_step = profiles.kernels.groupby(RESULT)["time"].sum()  # of all kernels: `kernels` may have each twice
-    columns = {
-        "time": time,
-        "of_step": time / time_of_step,
-        "kernel": longest["kernel"].map(short_name),
-        f"of_{part}": longest["time"] / time,
-        "calls": longest["calls"],
-    }
-    parts = pd.DataFrame(columns).reset_index(part).sort_values("time", ascending=False, kind="stable")
+    key = [*RESULT, part]
+    each = kernels.groupby([*key, "kernel"])[["time", "calls"]].sum().reset_index()
+    longest = each.sort_values("time", ascending=False).drop_duplicates(key).set_index(key)
+    time = each.groupby(key)["time"].sum()
+    step = profiles.kernels.groupby(RESULT)["time"].sum()
+    results = pd.MultiIndex.from_frame(time.reset_index()[RESULT])
+    parts = pd.DataFrame(
+        {
+            "time": time,
+            "of_step": time / step.reindex(results).to_numpy(),
+            "kernel": longest["kernel"].map(short_name),
+            f"of_{part}": longest["time"] / time,
+            "calls": longest["calls"],
+        }
+    )
+    parts = parts.reset_index(part).sort_values("time", ascending=False, kind="stable")
     if part == "phase":
         parts = _sorted(parts, part, [*STEP_PHASES, "step"])
     return profiles.listing(
@@ -198,9 +197,7 @@ def _profiles(results: Results) -> _Profiles:
     trials = kernels.drop_duplicates(RESULT)
     first = [name for name in ("model", "mode") if trials[name].nunique() > 1]
     keys = varying_keys(trials, first, []) or ["model"]
-    ranks = pd.DataFrame({name: natural_ranks(trials, name) for name in keys}, trials.index)
-    ordered = trials.loc[ranks.sort_values(keys).index].set_index(RESULT)
-    return _Profiles(kernels=kernels, trials=ordered, keys=keys)
+    return _Profiles(kernels=kernels, trials=in_order(trials, keys).set_index(RESULT), keys=keys)
 
 
 def operators(results: Results) -> Listing:
@@ -231,13 +228,11 @@ def every_kernel(results: Results) -> Listing:
     """Every kernel in every range, as `nsys stats` lists them, the longest first."""
     rows, keys = _listed(results, "kernels")
     rows = rows.assign(range=rows["range"].fillna("unattributed"), kernel=rows["kernel"].map(short_name))
-    numbers = {"share": "share", "total": "s", "instances": "1"} | dict.fromkeys(
-        ("mean", "median", "min", "max", "stdev"), "s"
-    )
-    frame = rows[[*keys, "range", "kernel", *numbers, "grid", "block"]]
+    of_launches = ("mean", "median", "min", "max", "stdev")
+    numbers = {"share": "share", "total": "s", "instances": "1"} | dict.fromkeys(of_launches, "s")
     return Listing(
         title="Kernels of the profiled steps by range",
-        frame=frame.astype(dict.fromkeys(numbers, float)),
+        frame=rows[[*keys, "range", "kernel", *numbers, "grid", "block"]].astype(dict.fromkeys(numbers, float)),
         keys=[*keys, "range", "kernel"],
         units=numbers,
         conditions=common_conditions(rows, keys),

@@ -75,7 +75,8 @@ def ready_steps(bench: Workbench) -> Callable[[], None]:
         return run_steps
     with bench.account("compile" if bench.config.compiles else "warmup"):
         run()
-    if not bench.seconds["measured"]:  # else another workload has warmed the step up in this process
+    is_warm = bench.seconds["measured"] > 0  # by another workload in this process
+    if not is_warm:
         with bench.account("warmup"):
             for _ in range(WARMUP_ITERATIONS):
                 run()
@@ -97,12 +98,12 @@ def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bo
     if trace.devices is None:
         pieces = host_pieces(trace.hosts, around)
     else:
-        pieces = device_pieces(trace.hosts, around, trace.devices)
+        pieces = device_pieces(trace.hosts, around, trace.devices)  # in the order of these events, as is `same`
         steps = [_timed_by(pieces, same) for step in traced if (same := matched(trace.devices, step))]
         if steps:
             yield from range_rows(list(chain(*steps)), [min(piece.start for piece in step) for step in steps])
             steps.sort(key=lambda step: sum(piece.duration for piece in step))
-            middle = steps[(len(steps) - 1) // 2 : len(steps) // 2 + 1]  # one of an odd number, two of an even one
+            middle = steps[(len(steps) - 1) // 2 : len(steps) // 2 + 1]  # of 3 the second, of 4 the second and third
             yield from kernel_rows(chain(*middle), len(middle))
             return
     yield from range_rows(pieces, starts)
@@ -110,7 +111,7 @@ def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bo
 
 
 def _timed_by(pieces: list[Piece], kernels: list[DeviceEvent]) -> list[Piece]:
-    """Return the pieces, one for each kernel in their order, with the times of another step."""
+    """Return the pieces with the times of the same kernels in another step."""
     pairs = zip(pieces, kernels, strict=True)
     return [piece._replace(start=one.start, duration=one.end - one.start) for piece, one in pairs]
 
@@ -140,16 +141,16 @@ def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compilat
     without children. Compiled ones get none, because a graph has kernels of several modules."""
     if compiled.whole:
         return {}
-    modules: dict[str, nn.Module] = {}
-    inside = {id(module) for block in blocks for module in block.modules()}
-    for name, module in model.named_modules():
-        if name and id(module) not in inside and not any(True for _ in module.children()):
-            modules[name] = module
-    for name, module in model.named_modules():
-        if not compiled.each_block and any(module is block for block in blocks):
-            inner = getattr(module, "_checkpoint_wrapped_module", module)
-            modules[name] = module
-            modules |= {f"{name}.{child}": part for child, part in inner.named_children() if _runs(part)}
+    in_blocks = {id(module) for block in blocks for module in block.modules()}
+    outside = {name: module for name, module in model.named_modules() if name and id(module) not in in_blocks}
+    modules = {name: module for name, module in outside.items() if not list(module.children())}
+    if not compiled.each_block:
+        for name, module in model.named_modules():
+            if any(module is block for block in blocks):
+                inner = getattr(module, "_checkpoint_wrapped_module", module)
+                modules[name] = module
+                modules |= {f"{name}.{child}": part for child, part in inner.named_children() if _runs(part)}
+    # Below a checkpointed block, paths have the name of PyTorch's wrapper.
     return {name.replace(CHECKPOINTED, ""): module for name, module in modules.items()}
 
 

@@ -98,8 +98,9 @@ def _parts(
     """Return the lines of the parts that are named, the largest first, and REST. Arguments as in `_variation`; least:
     seconds below which no part is named."""
     variation = _variation(steps, tables, times)
-    deviations = times.to_numpy(float) * variation.scale  # (causes, sides), between processes; the scale is relative
-    variances = (deviations**2 / [one.processes for one in steps]).sum(axis=1)  # of each difference
+    processes = [one.processes for one in steps]
+    deviations = times.to_numpy(float) * variation.scale  # of a process, shape (causes, sides); the scale is relative
+    variances = (deviations**2 / processes).sum(axis=1)  # of each difference of two means
     parts = _differences(times, np.sqrt(variances), variation.freedom)
     significant = holm(parts["p"].to_numpy(float)) < SIGNIFICANCE
     least_of_part = max(least, _not_reproduced(steps, times))  # what is unexplained may belong to any part
@@ -130,19 +131,20 @@ def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFra
     tables: the kernels of each side with their `cause`. times: seconds of each cause on both sides.
     """
     known = max((one.variation for one in steps), key=lambda one: one.scale)
-    calls = pd.concat([one.groupby(["cause", "kernel"])["calls"].sum() for one in tables], axis=1).fillna(0.0).round()
-    runs_same_kernels = (calls.iloc[:, 0] == calls.iloc[:, 1]).groupby("cause").all()
+    calls = [one.groupby(["cause", "kernel"])["calls"].sum() for one in tables]
+    before, after = (one.round() for one in calls[0].align(calls[1], fill_value=0.0))
+    runs_same_kernels = (before == after).groupby("cause").all()
     of_same = times[runs_same_kernels.reindex(times.index)]
     of_same = of_same[of_same.max(axis=1) >= LEAST * max(one.seconds for one in steps)]
     if of_same.empty:
         return known
-    distances = np.abs(np.diff(np.log(of_same.to_numpy(float)), axis=1))  # of each cause, between the sides
-    of_differences = MEDIAN_TO_DEVIATION * float(np.median(distances))  # standard deviation
-    # The difference of two means has the variance s² (1/n1 + 1/n2), where s² is that of a process.
-    of_a_process = of_differences / np.sqrt(sum(1 / one.processes for one in steps))
+    log_ratios = np.diff(np.log(of_same.to_numpy(float)), axis=1)
+    deviation_of_ratios = MEDIAN_TO_DEVIATION * float(np.median(np.abs(log_ratios)))
+    # The difference of two means has the variance s² (1/n1 + 1/n2), where s is the deviation of a process.
+    deviation = deviation_of_ratios / np.sqrt(sum(1 / one.processes for one in steps))
     most = np.inf if any(one.is_disturbed for one in steps) else MOST_SPREAD * known.scale
     freedom = min(float(len(of_same)), MOST_FREEDOM)
-    return known.updated(squares=freedom * min(of_a_process, most) ** 2, freedom=freedom)
+    return known.updated(squares=freedom * min(deviation, most) ** 2, freedom=freedom)  # their sum
 
 
 def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFrame) -> float:
@@ -150,8 +152,8 @@ def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFram
     explain the rest."""
     if any(one.has_waits for one in steps):
         return 0.0
-    before, after = times.sum().to_numpy(float) - [one.seconds for one in steps]
-    return float(abs(after - before))
+    in_excess = times.sum().to_numpy(float) - [one.seconds for one in steps]
+    return float(abs(in_excess[1] - in_excess[0]))
 
 
 def _line(cause: str, times: Floats, error: float | None = None, freedom: float = np.inf) -> pd.DataFrame:
@@ -189,7 +191,8 @@ def cause_of_each(step: ProfiledStep, other: ProfiledStep) -> list[str]:
 
 
 def _part(name: str, phase: str) -> str:
-    """Return the part of the model, with repeated layers as one: `blocks.*.attention backward`."""
+    """Return the part of the model, with repeated layers as one: `blocks.*.attention backward` of the range
+    `backward of blocks.3.attention`, which is in the phase backward."""
     if name == "collectives":
         return "communication"
     part = name.removeprefix("backward of ").removeprefix("recomputed ")

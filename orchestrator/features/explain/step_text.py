@@ -58,8 +58,8 @@ class StepOutput:
 
 def explained(time: StepTime) -> Mapping[str, Mapping[str, float]]:
     """Part of the model -> class -> seconds of the device, the longest part first."""
-    parts = time.by(lambda one: one.operator.module or "outside of modules")
-    seconds: dict[str, dict[str, float]] = {name: defaultdict(float) for name in parts}
+    in_order = time.by(lambda one: one.operator.module or "outside of modules")
+    seconds: dict[str, dict[str, float]] = {name: defaultdict(float) for name in in_order}
     for one in time.parts:
         seconds[one.operator.module or "outside of modules"][one.kind] += one.seconds
     return seconds
@@ -111,19 +111,19 @@ def step_listing(planned: PlannedTrial, estimate: StepEstimate, trainer: str | N
 
 def _notes(estimate: StepEstimate, trainer: str | None) -> list[str]:
     runs = f"as {trainer} runs it" if trainer else "as other trainers run it"
+    middle, low, high = map(ms, estimate.others)
     time, launches = estimate.time, Counter[str]()
     for one in time.parts:
         launches[one.operator.phase] += one.operator.count
     bound = "the host decides" if time.is_host_bound else "the device decides"
     phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
-    middle, low, high = map(ms, estimate.others)
     return [
         *([estimate.advice] if estimate.advice else []),
         f"host: {ms(time.launching)} ms for {launches.total()} launches ({phases}); {bound}",
         f"host: {time.host_source}",
         f"steps that were measured took {estimate.factor:.2f} times as long as the sum of their operators",
-        f"{runs}: {middle} ms ({low} to {high}), learned from public steps; the first interval is of "
-        "lmsweep's own loop",
+        f"{runs}: {middle} ms ({low} to {high}), learned from public steps; "
+        "the first interval is of lmsweep's own loop",
         *(f"exposed, {name}: {ms(part)} ms" for name, part in estimate.parts.items() if part >= LEAST_EXPOSED),
         *(f"{kind}: {source}" for kind, source in time.sources.items()),
     ]

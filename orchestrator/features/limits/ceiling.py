@@ -50,7 +50,7 @@ def above_bandwidth(moved: float, seconds: float, device: Device | None) -> bool
         return False
     # boost_of is the factor by which products may exceed the datasheet; here it is a margin for memory's clock.
     most_from_memory = boost_of(device) * device.bytes_per_second * seconds
-    return moved - device.chip.cache_mib * 2**20 > most_from_memory
+    return moved - device.chip.cache_mib * 2**20 > most_from_memory  # the cache may hold what an earlier copy moved
 
 
 def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Measurement]:

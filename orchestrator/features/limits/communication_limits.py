@@ -77,12 +77,12 @@ def limits_of(
     weights, outputs = element_bytes * matrices * d_ff, 2 * element_bytes * tokens
     room = 2 * matrices * tokens * d_ff * bandwidth / flops
     each = (room + weights + outputs) / 2  # weights X = outputs Y
-    if each < weights:  # X would be below 1: with X = 1, tensor parallelism alone, Y is
+    if each < weights:  # X < 1: tensor parallelism alone is best, X = 1 and outputs (Y - 1) = room
         serial = 1 + room / outputs
-    elif each < outputs:  # Y would be below 1: with Y = 1, FSDP alone, X is
+    elif each < outputs:  # Y < 1: FSDP alone is best, Y = 1 and weights (X - 1) = room
         serial = 1 + room / weights
-    else:  # X Y
-        serial = each**2 / (weights * outputs)
+    else:
+        serial = each**2 / (weights * outputs)  # X Y, with X = each / weights and Y = each / outputs
     return Limits(data, 1 + beyond_one, 1 + 2 * beyond_one, data * (1 + beyond_one), serial)
 
 
@@ -118,13 +118,13 @@ def _limits(row: Mapping[Hashable, Any], rates: pd.DataFrame) -> dict[Hashable, 
     name, precision = row["device_name"], row["precision"]
     device = find_device(name, None if pd.isna(row["device_memory"]) else int(row["device_memory"]))
     here = rates[rates["device_name"] == name]
-    products = (here["workload"] == "ceiling") & (here["metric"] == "flops_rate") & (here["precision"] == precision)
-    reduces = (here["metric"] == "bus_bandwidth") & (
+    is_product = (here["workload"] == "ceiling") & (here["metric"] == "flops_rate") & (here["precision"] == precision)
+    is_all_reduce = (here["metric"] == "bus_bandwidth") & (
         (here["workload"] == "ddp") | ((here["workload"] == "collectives") & (here["collective"] == "all_reduce"))
     )
-    flops, flops_from = _best(here[products], peak_flops(device, precision) if device else None)
-    bandwidth, bandwidth_from = _best(here[reduces], LINKS.get(device.name) if device else None)
-    is_known = not pd.isna(row["feed_forward"])  # of the user's own model it is not
+    flops, flops_from = _best(here[is_product], peak_flops(device, precision) if device else None)
+    bandwidth, bandwidth_from = _best(here[is_all_reduce], LINKS.get(device.name) if device else None)
+    is_known = not pd.isna(row["feed_forward"])  # of the user's own model it is not, and d_ff is a mere default
     limits = limits_of(
         tokens=float(row["tokens"]),
         d_ff=float(row["d_ff"]) if is_known else float("nan"),
@@ -188,8 +188,8 @@ def sharding(results: pd.DataFrame) -> pd.DataFrame:
     trials = ddp.drop_duplicates(_TRIAL).sort_values(
         "ddp", key=lambda words: words.map([*SHARDED_PARTS].index), kind="stable"
     )
-    rows = []
     trials = trials.assign(parameters=parameter_count(**size_terms(trials)))
+    rows = []
     for (_, trial), moment in product(trials.iterrows(), HELD_AT):
         held = rank_bytes(
             parameters=float(trial["parameters"]),
@@ -198,9 +198,7 @@ def sharding(results: pd.DataFrame) -> pd.DataFrame:
             moment=moment,
             element_bytes=PRECISIONS[trial["precision"]].weight_bytes,
         )
-        same = (ddp[_TRIAL] == trial[_TRIAL]).all(axis=1) & (ddp["status"] == Status.OK)
+        same = (ddp[_TRIAL] == trial[_TRIAL]).all(axis=1) & (ddp["status"] == Status.OK)  # _TRIAL has no nulls here
         measured = ddp[same & (ddp["phase"] == "rank0") & (ddp["metric"] == f"{moment}_memory")]
-        rows.append(
-            {name: trial[name] for name in _TRIAL} | {"moment": moment, **held} | {"measured": measured["median"].max()}
-        )
+        rows.append({**trial[_TRIAL].to_dict(), "moment": moment, **held, "measured": measured["median"].max()})
     return pd.DataFrame(rows, columns=[*_TRIAL, "moment", *PARTS, "measured"])

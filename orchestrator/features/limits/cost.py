@@ -23,22 +23,27 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
     hourly = _hourly(step, prices)
-    tokens = step["tokens_per_second"].to_numpy() * step["median"].to_numpy()
+    tokens_of_step = step["tokens_per_second"].to_numpy() * step["median"].to_numpy()
     added = {}
-    for end, seconds in (("", "median"), ("_low", "low"), ("_high", "high")):
-        per_token = step[seconds].to_numpy() / tokens
-        added[f"dollars{end}"] = dollars_per_million(per_token, np.ones(len(step)), hourly)
-        inverse = {"": "", "_low": "_high", "_high": "_low"}[end]  # the lowest time is the highest speed
-        added[f"tokens_per_second{inverse}"] = 1 / per_token
+    # The lowest time is the highest speed.
+    for time, end, end_of_speed in (("median", "", ""), ("low", "_low", "_high"), ("high", "_high", "_low")):
+        seconds_per_token = step[time].to_numpy() / tokens_of_step
+        added[f"dollars{end}"] = dollars_per_million(seconds_per_token, np.ones(len(step)), hourly)
+        added[f"tokens_per_second{end_of_speed}"] = 1 / seconds_per_token
     busy = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "device_time")]
     busy_seconds = busy.drop_duplicates(RESULT, keep="last").set_index(RESULT)["median"]
-    busy_share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[RESULT])).to_numpy() / step["median"].to_numpy()
+    busy_share = _of_each(step, busy_seconds) / step["median"].to_numpy()
     added["device_dollars"] = added["dollars"] * busy_share
     energy = frame[ok & (frame["workload"] == "energy") & (frame["metric"] == "energy")]
     of_trial = ["trial_id", "environment_id", "mode"]
     joules = energy.drop_duplicates(of_trial, keep="last").set_index(of_trial)["energy_per_token"]
-    added["joules"] = MILLION * joules.reindex(pd.MultiIndex.from_frame(step[of_trial])).to_numpy()
+    added["joules"] = MILLION * _of_each(step, joules)
     return step.drop(columns="tokens_per_second").assign(**added)
+
+
+def _of_each(step: pd.DataFrame, values: pd.Series) -> np.ndarray:
+    """Return the value of each row, by the columns that the index of `values` names; NaN if there is none."""
+    return values.reindex(pd.MultiIndex.from_frame(step[list(values.index.names)])).to_numpy()
 
 
 def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:
@@ -65,12 +70,7 @@ def break_even(frame: pd.DataFrame) -> pd.DataFrame:
     eager = steps[steps["compile"] == "none"].drop_duplicates(_SAME, keep="last")
     eager = eager[[*_SAME, "median"]].rename(columns={"median": "eager_step"})
     first = timed[timed["metric"] == "compile_time"]
-    longest = pd.DataFrame(
-        {
-            "compile_time": first["max"].groupby([first[name] for name in RESULT]).sum(),
-            "compile_flags": first["flags"].groupby([first[name] for name in RESULT]).first(),
-        }
-    ).reset_index()
+    longest = first.groupby(RESULT).agg(compile_time=("max", "sum"), compile_flags=("flags", "first")).reset_index()
     compiled = steps[steps["compile"] != "none"].merge(eager, on=_SAME).merge(longest, on=RESULT)
     saved = compiled["eager_step"] - compiled["median"]
     compiling = (compiled["compile_time"] - compiled["median"]).clip(lower=0)

@@ -31,7 +31,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         with bench.account("warmup"):
             for _ in range(WARMUP_ITERATIONS):
                 run()
-        watch.wait()
+        watch.wait()  # for the first reading; the others are read when the watch closes
         since, iterations = time.monotonic(), 0
         with bench.account("measured"):
             while counts_energy(watch) and time.monotonic() < since + ENERGY_SECONDS:

@@ -68,7 +68,7 @@ def scaling_table(results: Results) -> Listing:
         raise RequestError(
             "a fit needs three context lengths or three models with the same other conditions, and the store has none"
         )
-    keys = [str(name) for name in exponents if name in frame or name == "along"]
+    keys = [str(name) for name in exponents if name in frame or name == "along"]  # the others are results of the fit
     return Listing(
         title="Scaling of the time of a step: time ~ along^exponent (with 95 % interval)",
         frame=exponents,

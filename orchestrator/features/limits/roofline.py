@@ -15,7 +15,7 @@ from lmsweep.trials.statistics.median_interval import Floats
 
 # Minimum traffic of a step in bytes per parameter: float32 weights are read in forward and in backward, gradients are
 # written, and AdamW reads weights, gradients and both moments and writes all of them but the gradients.
-_WEIGHT_TRAFFIC = {"train_forward": 4, "forward_backward": 4 * (2 + 1), "train_step": 4 * (2 + 1 + 4 + 3)}
+_WEIGHT_TRAFFIC = {"train_forward": 4, "forward_backward": 4 + 4 + 4, "train_step": (4 + 4 + 4) + 4 * 4 + 3 * 4}
 _SAVED_TRAFFIC = {"train_forward": 1, "forward_backward": 2, "train_step": 2}
 """How often the tensors that autograd saves are moved: written in forward, read in backward."""
 
@@ -33,7 +33,7 @@ def roofline(frame: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Da
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
     rate = step["tflops"].to_numpy() * 1e12
     with np.errstate(divide="ignore", invalid="ignore"):
-        peak = rate / step["mfu"].to_numpy()
+        peak = rate / step["mfu"].to_numpy()  # mfu is the rate as a share of the datasheet's peak
         intensity = step["flops"].to_numpy(dtype=np.float64) / least_bytes(step)
     ceilings = frame if ceilings is None else ceilings
     ceiling = measured_ceiling(step, ceilings, "flops_rate")
@@ -62,8 +62,7 @@ def least_bytes(step: pd.DataFrame) -> Floats:
     formats = [PRECISIONS.get(name) for name in step["precision"]]
     plain &= np.array([one is None or (one.weight_bytes == 4 and not one.float8_recipe) for one in formats], dtype=bool)
     for name in SHAPE_FIELDS:
-        default = CONFIG_FIELDS[name].default
-        plain &= step[name].isna() | (step[name] == default)
+        plain &= step[name].isna() | (step[name] == CONFIG_FIELDS[name].default)
     names = ["d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size"]
     size = {name: step[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in names}
     autocast = np.array([one is not None and one.autocast is not None for one in formats], dtype=np.float64)

@@ -129,17 +129,17 @@ def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
     figure, grid = _axes(len(panels))
     turned = 0 if sum(map(len, chart["labels"])) < FLAT_LETTERS else TURNED
     for trace in chart["traces"]:
-        axes, inside = grid[trace["panel"]], np.setdiff1d(np.arange(len(trace["x"])), trace["out"])
-        x, y = np.array(trace["x"], float), np.array(trace["y"], float)
-        reach = np.array([trace["below"], trace["above"]], float)
+        axes, x, y = grid[trace["panel"]], np.array(trace["x"], float), np.array(trace["y"], float)
+        reach = np.array([trace["below"], trace["above"]], float)  # shape (2, points)
+        is_out = np.isin(np.arange(len(x)), trace["out"])  # ran out of memory
         colour, dash = colours[trace["colour"] % len(colours)], trace["dash"]
         style = STYLES[dash % len(STYLES)] if chart["ordered"] else "none"
         axes.errorbar(
-            x[inside], y[inside], yerr=reach[:, inside], color=colour, linestyle=style, label=trace["name"] or None,
+            x[~is_out], y[~is_out], yerr=reach[:, ~is_out], color=colour, linestyle=style, label=trace["name"] or None,
             marker=MARKERS[dash % len(MARKERS)], markersize=4, capsize=2,
         )  # fmt: skip
-        if trace["out"]:  # ran out of memory: a cross at the device's memory
-            axes.plot(x[trace["out"]], y[trace["out"]], "x", color=colour)
+        if is_out.any():  # a cross at the device's memory
+            axes.plot(x[is_out], y[is_out], "x", color=colour)
     is_y_log = is_log and all(value > 0 for trace in chart["traces"] for value in trace["y"])
     is_x_log = chart["numeric"] and chart["ticks"][0] > 0
     for axes, name in zip(grid, panels, strict=True):
@@ -202,6 +202,7 @@ def _draw_stacked_bars(axes: "Axes", bars: list[Any]) -> list[str]:
     for one in bars:
         colour, name = _look(one)
         lengths, at = _numbers(one["x"]), np.array([rows.index(row) for row in one["y"]])
+        # Corners of each bar, shape (bars, 4).
         across = np.stack([ends[at], ends[at] + lengths, ends[at] + lengths, ends[at]], axis=1)
         down = at[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])  # rows are 1 apart, so a fifth is a gap
         # A collection is drawn faster than many patches.
@@ -225,8 +226,8 @@ def _draw_scatters(axes: "Axes", scatters: list[Any]) -> None:
         elif one.get("line", {}).get("width") != 0:  # those of width 0 only show their values under a mouse
             axes.plot(x, y, color=colour, label=name)
     if areas:
-        (x, *_), heights, colours, names = zip(*areas, strict=True)
-        axes.stackplot(x, heights, step="post", linewidth=0, labels=names, colors=colours)
+        xs, heights, colours, names = zip(*areas, strict=True)
+        axes.stackplot(xs[0], heights, step="post", linewidth=0, labels=names, colors=colours)
 
 
 def _look(trace: Any) -> tuple[str, str | None]:
@@ -280,14 +281,17 @@ def _finished(
     wide, high = figure.get_size_inches() * POINTS_PER_INCH
     heading = fill(title, 95)
     figure.suptitle(heading, x=6 / wide, y=1 - 6 / high, ha="left", va="top", fontsize=10, fontweight="bold")
-    titles = PANEL_TITLE * any(axes.get_title(loc="left") for axes in grid)
-    left = EDGE + max(map(_width, rows)) + LINE * any(axes.get_ylabel() for axes in grid)
+    titles = PANEL_TITLE if any(axes.get_title(loc="left") for axes in grid) else 0
+    y_label = LINE if any(axes.get_ylabel() for axes in grid) else 0
+    left = EDGE + max(map(_width, rows)) + y_label
     right = 10 + _add_legend(figure, grid, legend)
-    top, bottom = EDGE + LINE * (heading.count("\n") + 1) + titles, X_LABELS + below
+    top = EDGE + LINE * (heading.count("\n") + 1) + titles
+    bottom = X_LABELS + below
     down, across = grid[0].get_gridspec().get_geometry()  # type: ignore[union-attr]  # each is of a grid
     gap_across, gap_down = LINE, bottom + titles
     panel_wide = (wide - left - right - gap_across * (across - 1)) / across
     panel_high = (high - top - bottom - gap_down * (down - 1)) / down
+    # Matplotlib takes the margins as fractions of the figure, and the gaps as fractions of a panel.
     figure.subplots_adjust(
         left / wide, bottom / high, 1 - right / wide, 1 - top / high,
         wspace=gap_across / panel_wide, hspace=gap_down / panel_high,

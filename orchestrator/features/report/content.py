@@ -100,12 +100,10 @@ def content_of(
     summary = summarize(frame)
     profile_headline = _profile_headline(results, asked)
     about = _workload_of_numbers(asked, profile_headline)
-    compared = first
-    if about is not None:
-        compared = None
-        own_question = QUESTIONS.get(about, "")
-        own_views = {view.name for view in views if own_question and view.name.startswith(own_question)}
-        views.sort(key=lambda view: (view.name not in own_views, view.compared))  # what is faster comes last
+    compared = first if about is None else None  # the answer that the headline says
+    if about is not None:  # the views of its question come first, and what is faster last
+        question = QUESTIONS.get(about)
+        views.sort(key=lambda view: (question is None or not view.name.startswith(question), view.compared))
     own = None if others else _sweeps_own_headline(frame, location)
     in_numbers = profile_headline or range_headline(_asked_rows(frame, asked)) or summary.headline
     headline, details = own or _headline(compared, in_numbers, published, history=history)
@@ -141,8 +139,8 @@ def _workload_of_numbers(asked: Asked | None, profile_headline: str) -> str | No
 
 def _sweeps_own_headline(frame: pd.DataFrame, location: str) -> tuple[str, Sequence[str]] | None:
     """The headline and its details as the feature words them that has the only sweep of these results, if one does."""
-    sweeps = {*frame["sweep"].dropna()}
-    answering = registered("answers").get(*sweeps) if len(sweeps) == 1 else None
+    sweeps = list(frame["sweep"].dropna().unique())
+    answering = registered("answers").get(sweeps[0]) if len(sweeps) == 1 else None
     return resolve_name(answering)(location) if answering else None
 
 
@@ -206,15 +204,15 @@ def safe_sizes(found: Answer) -> Iterator[str]:
     """Yield a sentence for each distribution of lengths: how large the batches of the option may be that comes first,
     in eager mode, as predicted. Nothing where batches are alike, on a CPU, and without PyTorch."""
     claim = lead_of(found).claim
-    name = claim.subject if claim.verdict != "worse" else found.baseline
-    (winner,) = (one for one in found.question.options if one.name == name)
-    rows = winner.rows[winner.rows["lengths"].notna()] if "lengths" in winner.rows else winner.rows[:0]
+    winner = found.baseline if claim.verdict == "worse" else claim.subject
+    rows = next(one.rows for one in found.question.options if one.name == winner)
+    rows = rows[rows["lengths"].notna()] if "lengths" in rows else rows[:0]
     if rows.empty or find_spec("torch") is None:
         return
     from lmsweep.orchestrator.planning.largest_fit import frontiers
     from lmsweep.orchestrator.planning.memory_budget import budget
 
-    places = {}
+    places = {}  # the memory of a batch of one -> the device's name, and the bytes that are free there
     for row in rows.drop_duplicates(["lengths", "device_name"]).to_dict("records"):
         config, environment = config_of(row), environment_of(row)
         if not (config.varies and config.takes_gpus and config.ddp == "none"):
@@ -226,4 +224,4 @@ def safe_sizes(found: Answer) -> Iterator[str]:
         return
     for one in frontiers(dict(islice(places.items(), MOST_LENGTHS)), "batch_size", None):
         said = one.words or f"not predicted: {one.reason}"
-        yield f"Safe size of {name}, eager, lengths {one.config.lengths}: {said}."
+        yield f"Safe size of {winner}, eager, lengths {one.config.lengths}: {said}."

@@ -4,6 +4,7 @@ environment, and the command that repeats it.
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import TypeAlias
 
 import numpy as np
@@ -55,11 +56,13 @@ def drilled(frame: pd.DataFrame) -> JsonObject:
     results, result_of_row = _results(frame)
     flags, reasons = _Codes(()), _Codes("")
     narrow, sampled = frame[_READ_BY_CELLS], frame[["n", "samples", "warmup_samples"]]
-    values, stride, positions = {}, _stride(frame), narrow.groupby(["phase", "metric"]).indices
+    values, positions_of = {}, narrow.groupby(["phase", "metric"]).indices
+    count = int(frame["n"][frame["n"] > 1].sum())
+    stride = max(1, ceil(count / MOST_SAMPLES))  # every so many samples, one is embedded
     for name in values_in(frame):
         phase, _, metric = name.rpartition(".")
-        stored_metric = DERIVED.get(metric, metric)
-        rows = narrow.iloc[positions.get((phase, stored_metric), [])]
+        stored_metric = DERIVED.get(metric, metric)  # the one that a derived metric is computed from
+        rows = narrow.iloc[positions_of.get((phase, stored_metric), [])]
         cells = ok_rows(cells_of(rows, rows, name))
         values[name] = _value(cells, name, result_of_row, flags, reasons)
         if metric not in DERIVED:
@@ -104,11 +107,6 @@ def _trial(results: pd.DataFrame) -> JsonObject:
     }
 
 
-def _stride(frame: pd.DataFrame) -> int:
-    """Embed every n-th sample, so that all of them are at most MOST_SAMPLES."""
-    return max(1, int(-(-frame["n"].where(frame["n"] > 1, 0).sum() // MOST_SAMPLES)))
-
-
 def _samples(rows: pd.DataFrame, stride: int) -> dict[str, Json]:
     """Samples and warm-up samples of each successful result, one after the other, and how many each has; empty if no
     result has several.
@@ -147,7 +145,10 @@ class _Codes(dict[str | tuple[str, ...], int]):
 
 
 def _results(frame: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Return the first row of each result, and the number of the result of each row. AXES tell results apart."""
+    """Return the first row of each result, and the number of the result of each row.
+
+    Rows are of one result if they agree in all that the page can show of it, AXES and the status; nulls are equal.
+    """
     codes = pd.DataFrame({name: pd.factorize(frame[name])[0] for name in (*AXES, "status")})
     result_of_row = np.asarray(codes.groupby(list(codes), sort=False).ngroup(), dtype=np.int64)
     first = np.unique(result_of_row, return_index=True)[1]
@@ -157,8 +158,8 @@ def _results(frame: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
 def _key(results: pd.DataFrame, name: str) -> JsonObject:
     """Return the `labels` of a key's values in natural order, their texts in a `csv` file if these differ, their
     `numbers`, and `codes`, the index of each result's value if there are several."""
-    ranks = natural_ranks(results, name)
-    ordered = results[name].iloc[np.unique(ranks, return_index=True)[1]]
+    ranks = natural_ranks(results, name)  # 0, 1, ... for the values in their order
+    ordered = results[name].iloc[np.unique(ranks, return_index=True)[1]]  # each value once
     labels, in_csv = [label(value) for value in ordered], ["" if is_null(value) else str(value) for value in ordered]
     key: dict[str, Json] = {"labels": labels}
     if in_csv != labels:
@@ -184,9 +185,9 @@ def _value(
     if metric_of(name) not in DERIVED and cells["n"].gt(1).any():
         unit = choose_unit(stored, ends[:, 0])
         value |= {"unit": [unit.name, unit.size]}
-        value |= {name: _floats(cells[name]) for name in ("median", "low", "high")}
+        value |= {column: _floats(cells[column]) for column in ("median", "low", "high")}
     if (cells["processes"] > 1).any():
-        value |= {name: _floats(cells[name]) for name in ("processes", "spread")}
+        value |= {column: _floats(cells[column]) for column in ("processes", "spread")}
     for column, words in (("flags", flags), ("reason", reasons)):
         codes = np.array([words.code(word) for word in cells[column]], dtype=np.int64)
         if codes.any():  # 0 stands for no flags, or no reason

@@ -90,9 +90,8 @@ def _variation(options: Sequence[Option]) -> Known:
     stages, because a real change would count as variation; as one of many moves it hardly shifts their median."""
     known = dict(known_variation(*(one.rows for one in options)))
     cell = ["measurement_id", "phase", "metric"]
-    # One row of each cell and stage, the oldest stage first.
-    of_stages = [one.rows[one.rows["median"].gt(0)].drop_duplicates(cell) for one in options]
-    rows = pd.concat(of_stages, ignore_index=True)
+    # One row of each cell and stage, the oldest stage first: `diff` is the move from a stage to the next.
+    rows = pd.concat([one.rows[one.rows["median"].gt(0)].drop_duplicates(cell) for one in options], ignore_index=True)
     rows = rows.assign(log=np.log(rows["median"].to_numpy(float)))
     moves = rows.assign(move=rows.groupby([*cell, KIND])["log"].diff().abs()).dropna(subset="move")
     for names, of_kind in moves.groupby([DEVICE, KIND]):
@@ -122,11 +121,10 @@ def changes(found: Answer) -> dict[str, Claim]:
             cells = found.of(stage.name) if last is first else cells_of_pair(found.question, last, stage)
         except RequestError:  # no cell in common
             continue
-        smallest = cells.loc[cells["verdict"].isin([*BETTER, *WORSE]), "p"].min()  # NaN if no cell differs
+        smallest = cells.loc[cells["verdict"].isin([*BETTER, *WORSE]), "p"].min()  # NaN, below nothing, without any
         comparisons = len(others) - len(changed)
-        corrected = smallest * comparisons
         claim = found.claim(stage.name, cells, against=last.name)
-        if claim.verdict in ("better", "worse") and corrected < SIGNIFICANCE:
+        if claim.verdict in ("better", "worse") and smallest * comparisons < SIGNIFICANCE:
             changed[stage.name] = claim
             last = stage
     return changed

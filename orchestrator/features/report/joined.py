@@ -52,12 +52,12 @@ class Joined(Results):
 
     def _together(self, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """Return the rows of all stores with the column STORE. frames: name of a store -> its rows."""
-        devices = [{*one.everything["device_name"]} for one in self.named.values()]
-        parts = []
+        parts, stores_in_order = [], list(self.named)
+        devices = {name: {*one.everything["device_name"]} for name, one in self.named.items()}
         for name, frame in frames.items():
             part = frame.assign(**{STORE: name})
-            in_earlier_stores = set().union(*devices[: list(self.named).index(name)])
-            repeats = part["device_name"].isin(in_earlier_stores)
+            earlier_stores = stores_in_order[: stores_in_order.index(name)]
+            repeats = part["device_name"].isin({device for store in earlier_stores for device in devices[store]})
             if repeats.any():
                 if not self.history:
                     part["device_name"] = part["device_name"].mask(repeats, part["device_name"] + f" ({name})")
@@ -68,12 +68,12 @@ class Joined(Results):
 
 
 def of_few_types(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with fewer types of columns: text, and integers that no row knows, are objects; integers that
-    all rows know are int64. Pandas selects rows of all columns of such a type at once, but of nullable integers column
-    by column, which takes a tenth of a page's time. Integers that some rows know stay nullable."""
+    """Return the rows with fewer types of columns: text becomes objects, nullable integers int64 if all are known, and
+    objects if none is. Pandas selects rows of all columns of such a type at once, but of nullable integers column by
+    column, which takes a tenth of a page's time."""
     kinds = dict(zip(frame.columns, frame.dtypes, strict=True))
     changed = {name: frame[name].to_numpy(object) for name, kind in kinds.items() if kind == "str"}
-    for name in (name for name, kind in kinds.items() if kind == "Int64"):
+    for name in [name for name, kind in kinds.items() if kind == "Int64"]:
         unknown = frame[name].isna()
         if unknown.all():
             changed[name] = np.full(len(frame), None)
@@ -87,8 +87,9 @@ def joined(
 ) -> Joined:
     """Return the results of a store and beside it. Raises RequestError where there is no store, or it is empty."""
     location = store.location if isinstance(store, Store) else store
-    locations: dict[str, str | Store] = {location: store}
-    locations |= {name: stores().get(name, name) for name in others if name != PUBLISHED}
+    locations: dict[str, str | Store] = {location: store}  # by the name that the user gave
+    shipped = stores()  # name -> location; published numbers are no results, and have a section of their own
+    locations |= {name: shipped.get(name, name) for name in others if name != PUBLISHED}
     named: dict[str, Results] = {}
     for name, place in locations.items():
         short = name.rstrip("/").rpartition("/")[2] or name

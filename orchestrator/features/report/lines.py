@@ -85,7 +85,7 @@ def chart_of(
     can_be_off = [name for name in named_by if not UNUSED_LABELS.isdisjoint(label_of[name].values())]
     names = _line_names(lines, named_by, label_of, can_be_off)
 
-    numbers = _numbers(shown, x)
+    numbers = _numbers(shown, x)  # by code, as the labels
     is_ordered = numbers is not None or x in ("model", over)
     labels = dict(sorted(zip(codes[x], map(label, shown[x]), strict=True)))
     return {
@@ -208,8 +208,8 @@ def _line_names(
         line: {name: label_of[name][code] for name, code in zip(named_by, lines.part(line, named_by), strict=True)}
         for line in lines.rows
     }
-    pairs = {pair for of_line in texts.values() for pair in of_line.items()}
-    fields_with_text = Counter(text for _, text in pairs)  # text -> the number of fields that have it
+    texts_of_fields = [{of_line[name] for of_line in texts.values()} for name in named_by]
+    fields_with_text = Counter(text for of_field in texts_of_fields for text in of_field)  # text -> how many have it
 
     def name_of(of_line: dict[str, str]) -> str:
         used = {name: text for name, text in of_line.items() if text not in UNUSED_LABELS} or of_line

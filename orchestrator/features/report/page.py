@@ -103,7 +103,7 @@ def _prices(dollars: Mapping[str, float], first: Answer | None) -> list[Priced]:
     if first is None or first.question.fields != (DEVICE,) or not first.timed or first.cells.empty:
         return []
     priced = []
-    for place, option in enumerate(first.question.options):
+    for place, option in enumerate(first.question.options):  # the baseline first, which has no cells
         cells = first.of(option.name)
         ratios = cells["wall_ratio"].fillna(cells["ratio"]) if "wall_ratio" in cells else cells["ratio"]
         speeds = (1 / ratios[ratios > 0]).tolist() if place else []  # a ratio is of times
@@ -115,7 +115,7 @@ def _prices(dollars: Mapping[str, float], first: Answer | None) -> list[Priced]:
 
 def with_code(text: str) -> Markup:
     """Return the text as HTML, with what stands between backticks as code."""
-    parts = text.split("`")
+    parts = text.split("`")  # every second one stood between backticks
     return Markup("").join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))
 
 

@@ -148,7 +148,7 @@ def _explained(results: Results, found: Answer, option: Option) -> Listing:
     baseline, variation = question.options[0], question.variation
     between = {name: (baseline.values[name], option.values[name]) for name in question.fields}
     steps = [one.rows[STEP].drop_duplicates() for one in (baseline, option)]
-    before, after = (results.attempts.merge(of_side, on=STEP) for of_side in steps)
+    before, after = (results.attempts.merge(of_side, on=STEP) for of_side in steps)  # all attempts of these steps
     where = (results.store.location, results.store.location)
     differing = {name: sides for name, sides in between.items() if sides[0] != sides[1]}
     return lmsweep.explain_steps(
@@ -206,17 +206,13 @@ def _figures(draw: Callable[[Results], Iterator[Figure]], results: Results) -> l
 
 
 def _preset_tables(results: Results) -> Section:
-    tables = list(_short_tables(results))
-    return Section("tables", "Preset tables", "As printed by lmsweep table --preset NAME.", tables=tables)
-
-
-def _short_tables(results: Results) -> Iterator[NamedTable]:
-    if results.measurements["attempt_id"].nunique() > MOST_RESULTS:
-        return
-    for name, preset in presets().items():
+    tables = []
+    is_large = results.measurements["attempt_id"].nunique() > MOST_RESULTS
+    for name, preset in {} if is_large else presets().items():
         with suppress(RequestError):  # the store lacks the results that this table shows
             if len(table := preset.make(results)) <= MOST_LINES:
-                yield _named(table, name, preset.question)
+                tables.append(_named(table, name, preset.question))
+    return Section("tables", "Preset tables", "As printed by lmsweep table --preset NAME.", tables=tables)
 
 
 def _named(table: Table | Listing, name: str, question: str) -> NamedTable:

@@ -99,10 +99,9 @@ class View:
     def fits(self) -> bool:
         """Whether its charts show all lines, with few in the legend and in few panels."""
         charts: Any = self.charts.values()
-        sizes = [
-            (len({one["name"] for one in chart["traces"]}), len(chart["panels"]), chart["left"]) for chart in charts
-        ]
-        return all(names <= MOST_LINES and panels <= FEW_PANELS and not left for names, panels, left in sizes)
+        names = [{trace["name"] for trace in chart["traces"]} for chart in charts]
+        has_few_names = all(len(of_chart) <= MOST_LINES for of_chart in names)
+        return has_few_names and all(len(chart["panels"]) <= FEW_PANELS and not chart["left"] for chart in charts)
 
 
 def named_grids(rows: pd.DataFrame, name: str, compared: Sequence[str] = ()) -> dict[str, MeasuredGrid]:
@@ -110,24 +109,27 @@ def named_grids(rows: pd.DataFrame, name: str, compared: Sequence[str] = ()) -> 
     conditions if a larger grid has the same axes. compared: fields that are no axes there."""
     named: dict[str, MeasuredGrid] = {}
     for grid in sorted(grids_of(rows.drop_duplicates([*ResultKey._fields])), key=lambda grid: -len(grid.rows)):
-        axes = f"{name} {', '.join(axis for axis in grid.axes if axis not in compared) or 'option'}"
-        named[", ".join([axes, *map(" ".join, grid.where.items())]) if axes in named else axes] = grid
+        title = f"{name} {', '.join(axis for axis in grid.axes if axis not in compared) or 'option'}"
+        if title in named:
+            title = ", ".join([title, *(f"{field} {text}" for field, text in grid.where.items())])
+        named[title] = grid
     return named
 
 
 def views_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> Iterator[View]:
     """Yield the view of an answer's cells or, if a chart cannot show these, one for each grid that they fill: the
     largest with the option of the headline first."""
-    whole, identity = view_of_answer(found, numbers), list(ResultKey._fields)
-    is_in_order = bool(found.question.over)  # one chart shows all steps of an order
-    grids = {} if whole.fits or is_in_order else named_grids(found.cells, f"{whole.name}, by", found.question.fields)
+    whole = view_of_answer(found, numbers)
+    is_ordered = bool(found.question.over)  # one chart shows all options in their order
+    grids = {} if whole.fits or is_ordered else named_grids(found.cells, f"{whole.name}, by", found.question.fields)
     if len(grids) < 2:
         yield whole
         return
-    leading, results = lead_of(found).claim.subject, pd.MultiIndex.from_frame(found.cells[identity])
-    for name, grid in sorted(grids.items(), key=lambda one: leading not in set(one[1].rows[OPTION])):
-        # A cell has the key of its option's result.
-        cells = found.cells[results.isin(pd.MultiIndex.from_frame(grid.rows[identity]))]
+    leading, identity = lead_of(found).claim.subject, list(ResultKey._fields)
+    option_results = pd.MultiIndex.from_frame(found.cells[identity])  # a cell has the identity of its option's result
+    leading_first = sorted(grids.items(), key=lambda one: leading not in set(one[1].rows[OPTION]))
+    for name, grid in leading_first:
+        cells = found.cells[option_results.isin(pd.MultiIndex.from_frame(grid.rows[identity]))]
         keys = [key for key in found.keys if cells[key].nunique(dropna=False) > 1]
         yield replace(view_of_answer(replace(found, cells=cells, keys=keys), numbers), name=name)
 
@@ -137,9 +139,10 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     cells = _in_order(found)
     position = _strip_scale(_gains(cells))
     lines = _table(found, cells, position)
-    options = [found.baseline, *found.cells[OPTION].unique()]
-    if len(options) > 2:
-        options = ["option", found.baseline, "time" if found.timed else found.question.measure.name]
+    # The headings of `Line.baseline` and `Line.contrast`; of several options the table also shows `Line.option`.
+    headings = [found.baseline, *found.cells[OPTION].unique()]
+    if len(headings) > 2:
+        headings = ["option", found.baseline, "time" if found.timed else found.question.measure.name]
     results = [
         [value, *(numbers.get(key, -1) if key else -1 for key in keys)]  # -1: none on the page
         for value, *keys in zip(cells["value"], cells["baseline_key"], cells["option_key"], strict=True)
@@ -148,7 +151,7 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     return View(
         name=found.question.text or found.question.title, cells=results,
         charts=_chart(found, cells, [f"{one.amount} {one.interval}" for one in lines]), compared=True,
-        columns=[*found.keys, *options, "faster" if found.timed else "less", "verdict"], lines=lines,
+        columns=[*found.keys, *headings, "faster" if found.timed else "less", "verdict"], lines=lines,
         zero=position(1.0), caption=f"With 95 % intervals{clocks}",
     )  # fmt: skip
 
@@ -166,7 +169,7 @@ def _in_order(found: Answer) -> pd.DataFrame:
     else:
         last = found.cells["gain"] * (-1 if found.timed else 1)
     ranks = [natural_ranks(found.cells, name) for name in reversed(found.keys)]
-    return found.cells.iloc[np.lexsort([last.to_numpy(float), *ranks])]
+    return found.cells.iloc[np.lexsort([last.to_numpy(float), *ranks])]  # by the last of these first
 
 
 def _marked(cells: pd.DataFrame) -> list[bool]:
@@ -201,21 +204,21 @@ def _table(found: Answer, cells: pd.DataFrame, position: Callable[[float], float
 def _chart(found: Answer, cells: pd.DataFrame, texts: list[str]) -> dict[str, JsonObject]:
     """Return the name of what the chart of the cells' gains shows -> the chart; nothing if it would be empty."""
     shows, title, drawn = _drawn(found, _gains(cells))
-    low, high = np.sort(drawn[:, 1:], axis=1).T
+    low, high = np.sort(drawn[:, 1:], axis=1).T  # `% less` has turned the ends around
     points = cells.assign(y=drawn[:, 0], low=low, high=high, limit=np.nan, cell=range(len(cells)), text=texts)
     several = found.cells[OPTION].nunique() > 1
-    x_name = found.question.over if several else ""
-    if x_name:  # options form the x axis, and changes between them get marks
+    is_ordered = several and bool(found.question.over)
+    if is_ordered:  # options form the x axis, and changes between them get marks
         marks = {name: f"{'▲' if claim.gain > 1 else '▼'} {name}" for name, claim in found.changes.items()}
         order = [marks.get(one.name, one.name) for one in found.question.options]
         points[OPTION] = [marks.get(name, name) for name in points[OPTION]]
     else:
         order = sorted(found.cells[OPTION].unique(), key=lambda name: -found.claim(name).ahead)
     keys = [*found.keys, OPTION] if several else found.keys
-    chart = chart_of(points, keys, title=title, unit="%", colour=OPTION, order=order, over=OPTION if x_name else "")
+    chart = chart_of(points, keys, title=title, unit="%", colour=OPTION, order=order, over=OPTION if is_ordered else "")
     if not chart:
         return {}
-    return {shows: {**chart, "x": x_name} if x_name else chart}
+    return {shows: {**chart, "x": found.question.over} if is_ordered else chart}
 
 
 def _drawn(found: Answer, gains: Floats) -> tuple[str, str, Floats]:
@@ -229,7 +232,7 @@ def _drawn(found: Answer, gains: Floats) -> tuple[str, str, Floats]:
 def _strip_scale(gains: Floats) -> Callable[[float], float]:
     """Return the function from a gain to its position on a strip: a logarithmic scale of at least 5 % to each side."""
     known = gains[np.isfinite(gains) & (gains > 0)]
-    low, high = min(0.95, 1.0, *known), max(1.05, 1.0, *known)
+    low, high = min([0.95, *known]), max([1.05, *known])
 
     def position(value: float) -> float:
         return round(MARGIN + (STRIP - 2 * MARGIN) * log(value / low) / log(high / low), 1)

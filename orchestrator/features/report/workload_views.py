@@ -43,23 +43,21 @@ QUESTIONS = {
 def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], store: str) -> Iterator[View]:
     """Yield the medians of each workload. store: its name in the command that prints the same table; empty: no command.
     numbers: each result's index in the data of the page. frame: all results, as `lmsweep.load` has them."""
-    order = [*QUESTIONS, *sorted({*map(str, frame["workload"])} - {*QUESTIONS})]
-    several, known = frame["workload"].nunique() > 1, values_in(frame)
-    for workload in sorted({*map(str, frame["workload"])}, key=order.index):
+    workloads, values = {*map(str, frame["workload"])}, {*values_in(frame)}
+    for workload in [*(one for one in QUESTIONS if one in workloads), *sorted(workloads - {*QUESTIONS})]:
         rows = frame[frame["workload"] == workload]
-        condition = {"workload": workload} if several else {}
+        condition = {"workload": workload} if len(workloads) > 1 else {}
         name = QUESTIONS.get(workload, f"What did {workload} measure?")
-        # A workload whose trials all failed has no values; `first_values` then returns the default one. Where no other
-        # workload has that value, its table would be empty.
-        has_value = {*first_values(rows)} <= {*known}
-        if known and not has_value:
+        # If all trials of a workload failed, `first_values` returns a default value. If only others measured anything,
+        # and not this value, there is no table to show.
+        if values and not values.issuperset(first_values(rows)):
             continue
         with suppress(RequestError):  # `pivot` raises it if two results would share a cell: then there is no view
-            views = [_of_workload(frame, name, condition, numbers, store)]
+            whole = _of_workload(frame, name, condition, numbers, store)
             # A table too large for one view becomes one view for each grid of the sweep.
-            grids = {} if views[0].fits else named_grids(rows, f"{name} By")
+            grids = {} if whole.fits else named_grids(rows, f"{name} By")
             parts = [_of_workload(frame, one, condition | grid.where, numbers, store) for one, grid in grids.items()]
-            yield from parts if len(parts) > 1 else views
+            yield from parts if len(parts) > 1 else [whole]
 
 
 def _of_workload(
@@ -68,24 +66,23 @@ def _of_workload(
     """Return the view of the rows under this condition: a table, and a chart of each value."""
     table = pivot(frame, where=condition)
     cells = table.cells.assign(cell=range(len(table.cells)))
-    # Each cell's index in `table.cells`, in the order in which the HTML shows the cells; NaN where it is empty. Its
-    # body has a <td> for each of them, and <th> for the row keys.
-    in_order_of_html = iter(replace(table, cells=cells).wide("cell").to_numpy().ravel())
+    # Each cell's index in `table.cells` (NaN: empty) in the order of the body's <td; the keys of its rows are <th.
+    cell_of_td = iter(replace(table, cells=cells).wide("cell").to_numpy().ravel())
     results = [numbers[ResultKey(*key)] for key in cells[[*ResultKey._fields]].itertuples(index=False, name=None)]
     caption, conditions, html = written(table)
-    html = html if len(table) <= MOST_ROWS else ""
-    head, body, rest = html.partition("<tbody>")
-    marked = re.sub("<td", lambda _: _numbered(next(in_order_of_html)), rest)
+    is_shown = len(table) <= MOST_ROWS
+    head, tag, body = html.partition("<tbody>") if is_shown else ("", "", "")
+    body = re.sub("<td", lambda _: _numbered(next(cell_of_td)), body)
     words = ["lmsweep", "table", store, "--rows", ",".join(table.rows)]
     words += ["--cols", ",".join(table.cols)] if table.cols else []
     words += [word for value in table.units for word in ("--value", value)]
-    words += [word for name, text in condition.items() for word in ("--where", f"{name}={text}")]
+    words += [word for field, text in condition.items() for word in ("--where", f"{field}={text}")]
     return View(
         name=name, cells=[[value, result] for value, result in zip(cells["value"], results, strict=True)],
         charts=_charts(cells, [*table.units], list(dict.fromkeys([*table.rows, *table.cols]))),
-        caption=caption, conditions=conditions, html=Markup(head + body + marked), csv=render(table, "csv"),
+        caption=caption, conditions=conditions, html=Markup(head + tag + body), csv=render(table, "csv"),
         command=shlex.join(words) if store else "",
-        note="" if html else f"The table has {len(table)} rows; the command below prints it.",
+        note="" if is_shown else f"The table has {len(table)} rows; the command below prints it.",
     )  # fmt: skip
 
 
@@ -102,15 +99,18 @@ def _chart(cells: pd.DataFrame, value: str, keys: list[str], title: str) -> Json
     """Return a chart in the unit of this value; None if it would have no line. keys: what distinguishes lines."""
     unit = choose_unit(unit_of(cells, value) or "1", cells["median"].to_numpy(float))
     stored = cells[["median", "low", "high"]].to_numpy(float)
+    scaled = stored / unit.size
     has_limit = cells["status"].eq(Status.OOM) & cells["device_memory"].notna()
     has_limit &= unit_of(cells, value) == "B"  # a trial that ran out of memory is drawn at the device's memory
     points = cells.assign(
-        **dict(zip(("y", "low", "high"), (stored / unit.size).T, strict=True)),
+        y=scaled[:, 0], low=scaled[:, 1], high=scaled[:, 2],
         limit=(cells["device_memory"].astype(float) / unit.size).where(has_limit),
         text=[value_text(median, low, high, unit) for median, low, high in stored],
-    )
+    )  # fmt: skip
     chart = chart_of(points, keys, title=title, unit=unit.name, colour="value")
-    return chart and {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
+    if not chart:
+        return None
+    return {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
 
 
 def _numbered(cell: float) -> str:

@@ -66,6 +66,14 @@ def test_a_problem_is_written_in_three_languages_with_its_conditions_its_flags_a
         assert not re.search(r"(?<!\\)[_#]", without_paths), path.name
 
 
+def test_the_same_results_give_the_same_figures(store: Path, folder: Path, tmp_path: Path) -> None:
+    name = "benchmarking_mixed_precision"
+    grids = {name: load_sweep(SWEEP).grids[name]}
+    write(Request(store=str(store), folder=tmp_path / "again", grids=grids, command=str))
+    for path in (tmp_path / "again" / "figures").iterdir():
+        assert path.read_bytes() == (folder / "figures" / path.name).read_bytes(), path.name
+
+
 def test_the_index_names_what_is_missing_and_the_command_that_measures_it(folder: Path) -> None:
     index = (folder / "index.md").read_text("utf-8")
     assert "| [benchmarking_mixed_precision](benchmarking_mixed_precision.md) | 1 | 1 | 10 of 10 measured |" in index

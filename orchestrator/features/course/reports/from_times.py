@@ -17,9 +17,11 @@ from lmsweep.trials.spec.model_sizes import SIZES
 def _time(table: TableResults, row: pd.Series, **other: Any) -> pd.Series | None:
     """Return our time beside the published one of the same line. other: conditions that differ from the row's."""
     pair = table.beside(row, **other)
+    if pair is None:
+        return None
     # An iteration of the mode forward_backward has no phase of that name: its whole is `step`.
-    phase = None if pair is None else pair["phase"].replace("forward_backward", "step")
-    return None if pair is None else table.stored(pair, f"{phase}.time")
+    phase = pair["phase"].replace("forward_backward", "step")
+    return table.stored(pair, f"{phase}.time")
 
 
 def _statistic(of: Callable[[pd.Series], float]) -> Maker:
@@ -50,11 +52,10 @@ def _derived(combine: Callable[[float, float], float], name: str, values: tuple[
     """
 
     def make(table: TableResults, row: pd.Series) -> Here | None:
-        times = [_time(table, row, **{name: value}) for value in values]
-        if any(time is None for time in times):
+        first, second = (_time(table, row, **{name: value}) for value in values)
+        if first is None or second is None:
             return None
-        first, second = (float(time["median"]) for time in times if time is not None)
-        return Here(combine(first, second), differs="derived from our two times")
+        return Here(combine(float(first["median"]), float(second["median"])), differs="derived from our two times")
 
     return make
 

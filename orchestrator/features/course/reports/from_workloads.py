@@ -29,11 +29,12 @@ def _sum(table: TableResults, row: pd.Series) -> Here | None:
     """Return what repeated additions of 0.01 give, or a reciprocal RMS: measured, or computed here if the label states
     an iteration of the loop."""
     if running := re.fullmatch(r"float(16|32) accumulator, iteration (\d+)", row["label"]):
-        total, addend = (np.float16 if running[1] == "16" else np.float32)(0), np.float16(0.01)
+        accumulator = np.float16 if running[1] == "16" else np.float32
+        total = accumulator(0)
         for _ in range(int(running[2])):
-            total = type(total)(total + addend)
+            total = accumulator(total + np.float16(0.01))  # the sum of both is rounded to the accumulator
         return _printed(row, float(total), "computed by NumPy")
-    if row["label"] not in _SUMS:  # `0.01 in float32`, the addend itself
+    if row["label"] not in _SUMS:  # only `0.01 in float32`, the addend itself
         return _printed(row, float(np.float32(0.01)), "computed by NumPy")
     frame = table.results.everything
     rows = frame[(frame["phase"] + "." + frame["metric"]).eq(_SUMS[row["label"]]) & frame["median"].notna()]
@@ -41,7 +42,7 @@ def _sum(table: TableResults, row: pd.Series) -> Here | None:
 
 
 def _printed(row: pd.Series, value: float, how: str) -> Here:
-    """Judge a number by the digits that the report prints. how: it was determined, if it was not measured."""
+    """Judge a number by the digits that the report prints. how: in which way it was computed; empty if measured."""
     decimals = len(str(row["value"]).partition(".")[2])
     same = round(value, decimals) == round(row["value"], decimals)
     return Here(value, verdict="same" if same else "differs", differs=how)
@@ -60,8 +61,8 @@ def _dtype(table: TableResults, row: pd.Series) -> Here | None:
         types = table.results.details("dtypes", "precision")
     except RequestError:
         return None
-    narrow = "fp16" if table.rows["dtype"].eq("float16").any() else "bf16"
-    types = types[(types["subject"] == "toy") & (types["precision"] == narrow) & (types["kind"] == kind)]
+    autocast = "fp16" if table.rows["dtype"].eq("float16").any() else "bf16"  # the report's: some tensor has its dtype
+    types = types[(types["subject"] == "toy") & (types["precision"] == autocast) & (types["kind"] == kind)]
     types = types[types["rules"] == "cuda"]
     if part:
         types = types[types["name"].str.startswith(part[0])]
@@ -90,11 +91,12 @@ def _two_ranks(table: TableResults, row: pd.Series) -> Here | None:
         return np.nan if chosen.empty else float(chosen["median"].iloc[-1])
 
     value, ddp = _RANKS[row["phase"]], "naive" if row["label"] == "naive" else "flat"
-    number = of(ddp, value)
     if row["metric"] == "speedup_ratio":
         number = of("naive", value) / of("flat", value)
-    if row["metric"] == "comm_share":
+    elif row["metric"] == "comm_share":
         number = of(ddp, value) / of(ddp, _RANKS["total"])
+    else:
+        number = of(ddp, value)
     return None if np.isnan(number) else Here(number, differs="the report states no model: times cannot be compared")
 
 
@@ -171,10 +173,7 @@ def _part(table: TableResults, row: pd.Series) -> Here | None:
 
     In these rows `phase` is the part.
     """
-    frame = table.results.everything
-    frame = frame[
-        (frame["workload"] == "profile") & (frame["mode"] == "train_forward") & (frame["precision"] == "fp32")
-    ]
+    frame = table.results.everything.query("workload == 'profile' and mode == 'train_forward' and precision == 'fp32'")
     frame = frame[(frame["metric"] == row["metric"]) & frame["phase"].isin(_PARTS.get(row["label"], ()))]
     if frame.empty:
         return None

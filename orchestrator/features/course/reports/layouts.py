@@ -77,14 +77,12 @@ def layout_of(rows: pd.DataFrame) -> Layout:
 def _varying(rows: pd.DataFrame) -> list[str]:
     """Return the keys that distinguish the numbers."""
     # A condition that only some of the numbers state is the same for all; a phase or a label that some lack is not.
-    varies = {name: rows[name].nunique() > 1 for name in _KEYS}
-    varies |= {name: rows[name].nunique(dropna=False) > 1 for name in ("phase", "label")}
-    if rows.groupby("model", dropna=False)["d_model"].nunique().max() <= 1:
-        varies["d_model"] = False  # the model determines it
-    others = [name for name in _KEYS if varies[name] and name != "label"]
-    if not rows.duplicated([*others, "metric"]).any():
-        varies["label"] = False  # the other keys distinguish the numbers
-    return [name for name in _KEYS if varies[name]]
+    keys = [name for name in _KEYS if rows[name].nunique(dropna=name not in ("phase", "label")) > 1]
+    if rows.groupby("model", dropna=False)["d_model"].nunique().max() <= 1:  # the model determines the width
+        keys = [name for name in keys if name != "d_model"]
+    without_label = [name for name in keys if name != "label"]
+    needs_label = rows.duplicated([*without_label, "metric"]).any()
+    return keys if needs_label else without_label
 
 
 def _changes(values: Iterable[object]) -> int:

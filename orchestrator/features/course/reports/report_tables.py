@@ -64,11 +64,11 @@ def _all_cells(rows: pd.DataFrame, here: TableResults, keys: list[str]) -> pd.Da
 def _positions(cells: pd.DataFrame, layout: Layout) -> pd.MultiIndex:
     """Return the row and the column of each cell, by number. Columns: by the keys of the layout as they come, within
     these by PUBLISHED, HERE and RATIO, within these by value."""
-    keys = cells.groupby(layout.cols, sort=False).ngroup() if layout.cols else pd.Series(0, cells.index)
-    sides = cells["of"].map((PUBLISHED, HERE, RATIO).index)
-    values = pd.Series(pd.factorize(cells["value"])[0], cells.index)
-    columns = cells.groupby([keys, sides, values]).ngroup()  # it sorts by these three
-    rows = cells.groupby(layout.rows, sort=False).ngroup()
+    key_place = cells.groupby(layout.cols, sort=False).ngroup() if layout.cols else pd.Series(0, cells.index)
+    side_place = cells["of"].map((PUBLISHED, HERE, RATIO).index)
+    value_place = pd.Series(pd.factorize(cells["value"])[0], cells.index)
+    columns = cells.groupby([key_place, side_place, value_place]).ngroup()  # sorted by the first, the second, the third
+    rows = cells.groupby(layout.rows, sort=False).ngroup()  # as they come
     return pd.MultiIndex.from_arrays([rows, columns], names=["row", "column"])
 
 

@@ -54,7 +54,7 @@ def reported() -> dict[str, Problem]:
         problems[name] = Problem(
             asks=f"Table {table} of the report {source}, for the problem {_PROBLEM_OF[table]}.",
             tables=made,
-            # The numbers of a report's prose are of different things.
+            # No figures of a report's prose, whose numbers are of different things.
             pictures=draw.together() if table.endswith("prose") else _pictures(parts, made),
             report=source,
             answers=_PROBLEM_OF[table],

@@ -60,11 +60,10 @@ def pairs_of(results: Results) -> pd.DataFrame:
         return nothing
     # The shipped store has, beside each published value, its row in `published()`.
     stored = pd.read_parquet(f"{shipped()[PUBLISHED]}/measurements", dtype_backend="numpy_nullable")
-    stored_as = {"source": "sweep", "attempt_id_there": "attempt_id", "stored_there": "phase", "metric_there": "metric"}
-    number_of = stored.set_index([*stored_as.values()])["number"]
-    keys = pd.MultiIndex.from_frame(pairs[[*stored_as]])
-    pairs = pairs.set_index(pd.Index(number_of.reindex(keys).to_numpy(), name="number"))
-    return pairs[pairs.index.notna()]
+    number_of = stored.set_index(["sweep", "attempt_id", "phase", "metric"])["number"]
+    published_values = pd.MultiIndex.from_frame(pairs[["source", "attempt_id_there", "stored_there", "metric_there"]])
+    pairs = pairs.set_index(pd.Index(number_of.reindex(published_values).to_numpy(), name="number"))
+    return pairs[pairs.index.notna()]  # public benchmarks are in no report
 
 
 def stated() -> list[str]:
@@ -88,7 +87,7 @@ class TableResults:
             pairs = pairs[pairs["device"].eq(pairs["device_there"])]
         self.pairs = _one_of_each(pairs, rows)
         self._numbers = report.loc[self.pairs.index]
-        """The published numbers of the pairs."""
+        """The published number of each pair, in the order of `pairs`."""
 
     def beside(self, row: pd.Series, *, metric: str = "time", **other: Any) -> pd.Series | None:
         """Return the pair of another published number: of this metric, in the run of the row; None if there is none.

@@ -72,13 +72,15 @@ def _paddings(options: Sequence[Option]) -> list[str]:
 
 def lines_of(answer: Answer) -> list[str]:
     """Return the headline and, for two options in few conditions, a line for each of these."""
-    headline, cells = headline_of(answer)[0], answer.cells
-    if not 1 < len(cells) <= MOST_PLACES or len(names := options_of(answer)) > 1:
+    headline, cells, names = headline_of(answer)[0], answer.cells, options_of(answer)
+    if len(names) > 1 or not 1 < len(cells) <= MOST_PLACES:
         return [headline]
     each = [cells.iloc[[i]] for i in range(len(cells))]
     said = [words(answer.claim(names[0], cell), "gain") for cell in each]
+    if len(set(said)) == 1:
+        return [headline]
     places = [", ".join(f"{key} {label(cell[key].iloc[0])}" for key in answer.keys) for cell in each]
-    return [headline, *(map("  at {}: {}".format, places, said) if len({*said}) > 1 else ())]
+    return [headline, *(f"  at {place}: {text}" for place, text in zip(places, said, strict=True))]
 
 
 def options_of(answer: Answer) -> list[str]:
@@ -138,22 +140,21 @@ def _of_many(answer: Answer, names: Sequence[str]) -> Lead:
 
 
 def _first_two(answer: Answer, claims: Mapping[str, Claim], wins: Counter[str]) -> _Ranking:
-    """Rank the options and the baseline by the certain part of their gain over the baseline, whose own is 1. If the
-    first two are options, they are also compared directly."""
+    """Rank the options and the baseline by the certain part of their gain over the baseline. If the first two are
+    options, they are also compared directly."""
+    # `ahead` is above 1 only if a gain is certain; the baseline is 1 times as good as itself.
     certain = {name: claim.ahead for name, claim in claims.items()} | {answer.baseline: 1.0}
     first = max(certain, key=lambda name: certain[name])
-    if first == answer.baseline:  # no gain is certain: the option that is best in most conditions is named
+    if first == answer.baseline:  # no gain is certain: what is best in most conditions comes first, maybe the baseline
         first = max(certain, key=lambda name: (wins[name], certain[name]))
     second = max((name for name in certain if name != first), key=lambda name: certain[name])
     if answer.baseline in (first, second):
         return _Ranking(first, second, is_sure=True)  # the words of the other's claim say how sure it is
-    direct = _between(answer, of=first, against=second)
-    if direct is None or direct.verdict not in ("better", "worse"):
-        return _Ranking(first, second, is_sure=False)
-    if direct.verdict == "worse":
+    direct = _between(answer, first, against=second)
+    if direct and direct.verdict == "worse":
         # Against the baseline wall time decides. It cannot tell these two apart, but compared directly they differ.
         return _Ranking(second, first, is_sure=True)
-    return _Ranking(first, second, is_sure=True)
+    return _Ranking(first, second, is_sure=direct is not None and direct.verdict == "better")
 
 
 def _wins(answer: Answer) -> Counter[str]:
@@ -174,11 +175,11 @@ def _leads(answer: Answer, cells: pd.DataFrame) -> Floats:
     return gains if answer.timed else -gains
 
 
-def _between(answer: Answer, *, of: str, against: str) -> Claim | None:
-    """The claim of an option against another; None if the two cannot be compared."""
+def _between(answer: Answer, name: str, *, against: str) -> Claim | None:
+    """The claim of an option against another one; None if the two cannot be compared."""
     options = {option.name: option for option in answer.question.options}
     try:
-        return answer.claim(of, cells_of_pair(answer.question, options[against], options[of]), against=against)
+        return answer.claim(name, cells_of_pair(answer.question, options[against], options[name]), against=against)
     except RequestError:
         return None
 
@@ -206,13 +207,13 @@ def _threshold(answer: Answer, option: str) -> _Start | None:
         if not better.any() or not pd.api.types.is_numeric_dtype(cells[name]) or cells[name].nunique() < 2:
             continue
         ranks = natural_ranks(cells, name)
-        first = ranks[better].min()
-        is_below = ranks < first
+        start = ranks[better].min()
+        is_below = ranks < start
         is_behind = _leads(answer, cells) < 0  # not where the gain is unknown
         if better[~is_below].all() and is_below.any() and is_behind[is_below].all():
-            start, most = label(cells[name][ranks == first].iloc[0]), cells[name].max()
+            least, most = cells[name][ranks == start].iloc[0], cells[name].max()
             claim = answer.claim(option, cells[cells[name] == most])
-            return _Start(name, start, label(most), claim)
+            return _Start(name, label(least), label(most), claim)
     return None
 
 

@@ -162,12 +162,11 @@ def measures_of(frame: pd.DataFrame) -> list[Measure]:
 
 
 def _name_of(measure: Measure, rows: pd.DataFrame) -> str:
-    if not measure.name.endswith(STEP):
+    passes = {PASSES.get(mode, "") for mode in rows["mode"].unique()}
+    if not measure.name.endswith(STEP) or passes == {""}:
         return measure.name
     # `training step` becomes `forward pass`, `data-parallel step` becomes `data-parallel forward pass`.
-    kind = "" if measure.name == f"training {STEP}" else measure.name.removesuffix(STEP)
-    whole_step = measure.name.removeprefix(kind)
-    passes = {PASSES.get(mode, whole_step) for mode in rows["mode"].unique()}
+    kind = measure.name.removesuffix(STEP).removesuffix("training ")
     return kind + (passes.pop() if len(passes) == 1 else STEP)
 
 
@@ -239,15 +238,15 @@ def _options_of(rows: pd.DataFrame, fields: tuple[str, ...]) -> list[Option]:
         stores = list(rows[STORE].unique())
         first_rows = first_rows.sort_values(STORE, key=lambda names: names.map(stores.index), kind="stable")
     texts, short = {name: labels(rows[name]) for name in fields}, _short_devices(rows)
+    lacked_by_some = {name for name in fields if NO_VALUE in set(texts[name])}
     options = []
     for combination in first_rows[list(fields)].itertuples(index=False, name=None):
         values = dict(zip(fields, map(label, combination), strict=True))
         chosen = pd.concat([texts[name] == text for name, text in values.items()], axis=1).all(axis=1)
-        # `bf16` beside `bf16, compile block`: the value none is left out. It is named if there is no other, `compile
-        # none`, or if other rows lack a value of the field, which is another option: `bf16, compile none`.
-        lacked = {name for name in fields if NO_VALUE in {*texts[name]}}
-        needed = {name: text for name, text in values.items() if text != "none" or name in lacked}
-        named = needed or values
+        # `bf16`                beside `bf16, compile block`: the value none is left out
+        # `compile none`        if there is no other value
+        # `bf16, compile none`  beside `bf16`, an option of rows that lack a value of the field
+        named = {name: text for name, text in values.items() if text != "none" or name in lacked_by_some} or values
         if DEVICE in values:
             named = {**named, DEVICE: short[values[DEVICE]]}
         options.append(Option(option_name(named), values, rows[chosen]))

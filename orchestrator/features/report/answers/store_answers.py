@@ -39,6 +39,7 @@ def answers_of(attempts: pd.DataFrame, across: Sequence[str] = (), known: Known 
     several = STORE in attempts and attempts[STORE].nunique() > 1
     free = SOFTWARE if several else ("driver_version",)  # another store was asked for by name, whatever it ran on
     known = known_variation(attempts) if known is None else known
+    most = MOST_ANSWERS if size < MANY_ATTEMPTS else 1
     asked, count = asked_in(attempts), 0
     for question in questions(attempts, asked, across, free):
         with warnings.catch_warnings():
@@ -47,7 +48,7 @@ def answers_of(attempts: pd.DataFrame, across: Sequence[str] = (), known: Known 
         if found:
             yield found
             count += 1
-        if count == (MOST_ANSWERS if size < MANY_ATTEMPTS else 1):
+        if count == most:
             return
 
 
@@ -104,7 +105,7 @@ def range_headline(frame: pd.DataFrame) -> str:
         found = rows[(rows["phase"] + "." + rows["metric"] == value) & rows["median"].notna()]
         if len(found):
             ends = dict.fromkeys(size_text(one, found["unit"].iloc[0]) for one in found["median"].agg(["min", "max"]))
-            many = f", in {len(found)} conditions" * (len(found) > 1)
+            many = f", in {len(found)} conditions" if len(found) > 1 else ""
             return f"{measure.name.capitalize()}: {' to '.join(ends)}{many}"
     return ""
 

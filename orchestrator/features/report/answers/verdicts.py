@@ -55,7 +55,8 @@ class Answer:
     def claim(self, option: str, cells: pd.DataFrame | None = None, *, against: str = "") -> Claim:
         """Return the claim of an option's cells. cells: a selection of them, or the cells against another baseline."""
         if cells is None:
-            cells = self.cells[[name for name in CLAIM_COLUMNS if name in self.cells]][self.cells[OPTION] == option]
+            columns = [name for name in CLAIM_COLUMNS if name in self.cells]
+            cells = self.cells.loc[self.cells[OPTION] == option, columns]
         return claim_of(cells, option, against or self.baseline, timed=self.timed)
 
 
@@ -69,7 +70,7 @@ def answer(question: Question) -> Answer | None:
         return _refused(question, baseline, others[0], error) if is_of_two_devices else None
     cells = pd.concat([_cells(found, options) for found, options in compared], ignore_index=True)
     determined = {*question.fields, *question.across, *determines(*question.fields, *question.across)}
-    if DEVICE not in question.fields:  # then it distinguishes cells, even if a field determines it
+    if DEVICE not in question.fields:  # it distinguishes cells unless it is asked about, whatever determines it
         determined.discard(DEVICE)
     names = [name for name in varying_keys(cells, [], []) if name not in determined]
     # The phase, not the value: of one phase the value is device time in some cells, and wall time in others.
@@ -84,8 +85,9 @@ def _comparisons(question: Question) -> list[tuple[Comparison, Sequence[Option]]
     baseline, *others = question.options
     if len(others) == 1:
         return [(_compared(question, baseline, others[0]), others)]
-    with suppress(RequestError):
-        return [(_compared_at_once(question), others)]
+    if question.fields:  # else the options have the same values, and only each alone can be compared
+        with suppress(RequestError):
+            return [(_compared_at_once(question), others)]
     alone: list[tuple[Comparison, Sequence[Option]]] = []
     for option in others:
         with suppress(RequestError):
@@ -115,16 +117,13 @@ def cells_of_pair(question: Question, one: Option, other: Option) -> pd.DataFram
 
 def _compared_at_once(question: Question) -> Comparison:
     """Compare all options with the baseline in one call of `compare`, which pairs rows with equal values. For each
-    option the baseline's rows are copied, with the values of the option and identifiers of their own, so that each
-    option pairs with its copies:
+    option the baseline's rows are copied, with the values of the option and identifiers of their own:
 
     baseline   none   5.0 ms  m1
     copies     block  5.0 ms  m1/copy 0    model  5.0 ms  m1/copy 1
     options    block  4.0 ms  m2           model  3.5 ms  m3
     """
     baseline, *others = question.options
-    if not question.fields:
-        raise RequestError("the options have the same values: each is compared alone")
     copies = [_copied(baseline.rows, option, question.fields, place) for place, option in enumerate(others)]
     across = (*question.across, *(determines(*question.fields) - {*question.fields}))
     return compare(
@@ -153,7 +152,7 @@ def _uncopied(key: ResultKey | None) -> ResultKey | None:
 
 def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     """The cells of these options, with all columns of the option's result."""
-    baseline_keys, option_keys = found.results  # of each row of `found.cells`
+    baseline_keys, option_keys = found.results  # in the order of the cells, as is all that follows
     measured = [place for place, key in enumerate(option_keys) if key is not None]  # else the option has no result
     cells = found.cells.iloc[measured]
     columns = _gains(cells, timed=found.unit == "s")
@@ -164,7 +163,7 @@ def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     names = list(ResultKey._fields)
     rows = pd.concat([option.rows.assign(**{OPTION: option.name}) for option in options])
     rows = rows.drop_duplicates(names).set_index(names)
-    results = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()  # in the order of `measured`
+    results = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()  # a row for each of the keys
     return results.drop(columns=["flags"]).assign(**{name: column.to_numpy() for name, column in columns.items()})
 
 

@@ -52,19 +52,18 @@ class Figure(NamedTuple):
 def timelines(results: Results) -> Iterator[Figure]:
     """Yield the memory timeline of each trial, by category. Raises RequestError if the store has none.
 
-    The tooltip of a category names the line of code that holds the most of it at the peak. `points` have `position`
-    (the number of allocations and frees so far), `phase`, `category`, and `bytes` that are allocated then.
+    The tooltip of a category names the line of code that holds the most of it at the peak. `points` have a row for each
+    `position` (the number of allocations and frees so far) and `category`, with `phase` and the `bytes` allocated then.
     """
-    trials = [
-        (title, rows, memory_timeline(rows)) for title, rows in each_trial(results.details("timelines", "memory"))
-    ]
+    details = results.details("timelines", "memory")
+    trials = [(title, rows, memory_timeline(rows)) for title, rows in each_trial(details)]
     sums = [points.groupby("position")["bytes"].sum() for _, _, points in trials]
     unit = choose_unit("B", [float(totals.max()) for totals in sums])
     largest = _most_held(results, unit)
     for (title, rows, points), totals in zip(trials, sums, strict=True):
         trial = tuple(rows[RESULT].iloc[0])
         peak = float(totals.max())
-        wide = points.pivot_table(index="position", columns="category", values="bytes", observed=True, aggfunc="last")
+        wide = points.pivot(index="position", columns="category", values="bytes")
         traces: list[JsonObject] = [
             {
                 "type": "scatter", "mode": "lines", "stackgroup": "allocated", "name": name, "colour": colour,
@@ -84,7 +83,7 @@ def timelines(results: Results) -> Iterator[Figure]:
                 "hovertemplate": f"total %{{y:.4~r}} {unit.name}<extra></extra>",
             }
         )  # fmt: skip
-        limits = _memory_limits(peak, rows["device_memory"].iloc[0], unit)
+        limits = _memory_limits(peak, rows["device_memory"].iloc[0], unit)  # height -> text
         starts = points.groupby("phase", observed=True)["position"].min()
         layout: JsonObject = {
             "xaxis": {"title": {"text": "allocations and frees"}},
@@ -112,10 +111,9 @@ def _most_held(results: Results, unit: Unit) -> dict[tuple[str, ...], str]:
         return {}
     held = rows.groupby([*RESULT, "category", "piece"], sort=False)["held"].sum().reset_index()
     largest = held.sort_values("held").drop_duplicates([*RESULT, "category"], keep="last")
-    names = largest[[*RESULT, "category"]].itertuples(index=False, name=None)
     return {
-        name: f"<br>at the peak {number_text(size / unit.size)} {unit.name} from {escape(piece)}"
-        for name, size, piece in zip(names, largest["held"].astype(float), largest["piece"].astype(str), strict=True)
+        tuple(name): f"<br>at the peak {number_text(float(size) / unit.size)} {unit.name} from {escape(str(piece))}"
+        for *name, piece, size in largest.itertuples(index=False, name=None)
     }
 
 
@@ -140,7 +138,9 @@ def kernels(results: Results) -> Iterator[Figure]:
     unit = choose_unit("s", [float(rows.groupby("range")["time"].sum().max()) for _, rows in trials])
     for title, rows in trials:
         by_range = rows.groupby("range").agg(phase=("phase", "first"), time=("time", "sum"))
-        ordered = by_range.sort_values("time").sort_values("phase", key=_from_bottom, kind="stable").index
+        # Plotly draws the last bar at the top: that is forward, and in each phase the longest range.
+        from_bottom = by_range["phase"].map([*reversed(STEP_PHASES)].index)
+        ordered = by_range.assign(from_bottom=from_bottom).sort_values(["from_bottom", "time"]).index
         whole = by_range["time"].sum()
         times = rows.groupby(["range", "kind"])["time"].sum().unstack(fill_value=0).loc[ordered]
         longest, top = _longest(rows, unit), _ROOM_FOR_NUMBERS * by_range["time"].max() / unit.size
@@ -190,17 +190,17 @@ def _roofline(title: str, on_devices: Mapping[str, pd.DataFrame]) -> Figure:
     # Wide enough to show the limit rise with the bandwidth left of the steps, and stay flat at the rate right of them.
     left, right = steps["intensity"].min() / 30, steps["intensity"].max() * 4
     traces: list[JsonObject] = []
-    for number, (device, on_device) in enumerate(on_devices.items()):
+    for device_number, (device, on_device) in enumerate(on_devices.items()):
         keys = varying_keys(on_device, ["model", "context_length"], [])
         by_precision = on_device.iloc[np.argsort(natural_ranks(on_device, "precision"), kind="stable")]
-        for index, (precision, rows) in enumerate(by_precision.groupby("precision", sort=False)):
+        for precision_number, (precision, rows) in enumerate(by_precision.groupby("precision", sort=False)):
             several = len(on_devices) > 1
             name = f"{device}, {precision}" if several else str(precision)
             level = rows["ceiling"].fillna(rows["peak"]).max()
             bandwidth = rows["bandwidth"].max()
             bend = [left, level / bandwidth, right]
             # Colours tell devices apart, and dashes and symbols precisions; of one device, colours tell precisions.
-            colour, look = (number, index) if several else (index, 0)
+            colour, look = (device_number, precision_number) if several else (precision_number, 0)
             traces.append(
                 {
                     "type": "scatter", "mode": "lines", "name": f"{name}: limit", "colour": colour,
@@ -229,11 +229,6 @@ def _step_lines(row: pd.Series, keys: list[str]) -> list[str]:
     return [f"{number_text(row['rate'] / 1e12)} TFLOP/s, {share}", *(f"{name} {label(row[name])}" for name in keys)]
 
 
-def _from_bottom(phases: pd.Series) -> pd.Series:
-    """Sort keys that put forward last, because Plotly draws the last bar at the top."""
-    return -phases.map(STEP_PHASES.index)
-
-
 def _longest(kernels: pd.DataFrame, unit: Unit) -> dict[tuple[str, str], list[str]]:
     """Kind and range -> the time and name of their longest kernels."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -248,11 +243,10 @@ def each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield a title of each trial, made of the keys that distinguish trials, and its rows: of MOST_FIGURES at most."""
     first = rows.drop_duplicates(RESULT)
     names = varying_keys(first, ["model", "context_length"], [])
-    first = in_order(first, names).head(MOST_FIGURES)
     groups = dict(list(rows.groupby(RESULT)))
-    for trial in first.itertuples():
-        title = ", ".join(f"{name} {label(getattr(trial, name))}" for name in names)
-        yield title, groups[trial.measurement_id, trial.environment_id]
+    for _, trial in in_order(first, names).head(MOST_FIGURES).iterrows():
+        title = ", ".join(f"{name} {label(trial[name])}" for name in names)
+        yield title, groups[tuple(trial[RESULT])]
 
 
 def _packed(numbers: ArrayLike, kind: str) -> dict[str, str]:

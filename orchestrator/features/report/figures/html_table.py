@@ -29,13 +29,13 @@ def html_of(sheet: Sheet) -> str:
     rows, columns = sheet.cells.index, sheet.cells.columns
     spans, lines = _spans([tuple(key) for key in columns]), []
     for level, name in enumerate(axis_names(columns)):
-        labels = (_key(key[level], span[level]) for key, span in zip(columns, spans, strict=True))
+        labels = (_key(key[level], span[level]) for key, span in zip(columns, spans, strict=True) if span[level])
         lines.append([*[_BLANK] * (rows.nlevels - 1), f"<th>{name}</th>", *labels])
     lines.append([*(f"<th>{name}</th>" for name in axis_names(rows)), *[_BLANK] * len(columns)])
     head = len(lines)
     for key, texts in zip(rows, sheet.cells.to_numpy().tolist(), strict=True):
         lines.append([*(f"<th>{label}</th>" for label in key), *(f"<td>{text}</td>" for text in texts)])
-    written = ["\n".join(["    <tr>", *(f"      {cell}" for cell in line if cell), "    </tr>"]) for line in lines]
+    written = ["\n".join(["    <tr>", *(f"      {cell}" for cell in line), "    </tr>"]) for line in lines]
     caption = "<br>".join(filter(None, [sheet.caption, sheet.conditions]))
     parts = ["<table>", f"  <caption>{caption}</caption>", "  <thead>", *written[:head], "  </thead>"]
     notes = (f"<p>{note}</p>" for note in sheet.notes)
@@ -43,8 +43,10 @@ def html_of(sheet: Sheet) -> str:
 
 
 def _spans(keys: list[tuple[str, ...]]) -> list[list[int]]:
-    """Return over how many columns each part of a key reaches; 0 if one before reaches over it. The last is alone:
-    [[2, 1], [0, 1]] of (bf16, time) and (bf16, peak)."""
+    """Return over how many columns each part of a key reaches; 0 if one before reaches over it. The last is alone.
+
+    [(a, x), (a, y), (b, y)] -> [[2, 1], [0, 1], [1, 1]]
+    """
     spans = [[1] * len(key) for key in keys]
     for level in range(len(keys[0]) - 1 if keys else 0):
         first = 0
@@ -57,7 +59,5 @@ def _spans(keys: list[tuple[str, ...]]) -> list[list[int]]:
 
 
 def _key(text: str, span: int) -> str:
-    """Return the header cell of a key; nothing if an earlier cell reaches over its column (span 0)."""
-    if span == 0:
-        return ""
+    """Return the header cell of a part of a key that reaches over `span` columns."""
     return f'<th colspan="{span}">{text}</th>' if span > 1 else f"<th>{text}</th>"

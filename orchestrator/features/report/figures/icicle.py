@@ -58,7 +58,7 @@ def pieces(found: pd.DataFrame) -> list[Piece]:
     named = named.assign(kernel=named["kernel"].mask(small, "shorter kernels"), of_part=of_part)
     named["place"] = named["phase"].map(STEP_PHASES.index)
     sums = named.groupby(["place", "phase", "range", "of_part", "kernel"], as_index=False)[["time", "calls"]].sum()
-    # The kernels of a part are side by side: `range` keeps two parts of equal time apart.
+    # From left to right. `range` keeps two parts of equal time apart, so that the pieces of a part are side by side.
     sums = sums.sort_values(["place", "of_part", "range", "time"], ascending=[True, False, True, False])
     sums["start"] = sums["time"].cumsum() - sums["time"]
     start, time, calls = (sums[name].to_numpy(float) for name in ("start", "time", "calls"))
@@ -73,13 +73,13 @@ def pieces(found: pd.DataFrame) -> list[Piece]:
 def _figure(title: str, made: list[Piece], unit: Unit) -> Figure:
     whole = made[0].time
     traces: list[JsonObject] = []
-    for colour, phase in enumerate(("", *STEP_PHASES)):
+    colours = {"": _COLOUR_OF_STEP} | {phase: colour for colour, phase in enumerate(STEP_PHASES)}
+    for phase, colour in colours.items():
         of_phase = [piece for piece in made if piece.phase == phase]
         if of_phase:
             traces.append(
                 {
-                    "type": "bar", "orientation": "h", "name": phase or "step",
-                    "colour": colour - 1 if phase else _COLOUR_OF_STEP,  # - 1: the first of the list is the step
+                    "type": "bar", "orientation": "h", "name": phase or "step", "colour": colour,
                     "showlegend": bool(phase),
                     "y": [-piece.level for piece in of_phase], "x": [piece.time / unit.size for piece in of_phase],
                     "base": [piece.start / unit.size for piece in of_phase], "width": 0.96,  # levels are 1 apart

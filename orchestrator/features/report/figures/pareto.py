@@ -21,10 +21,8 @@ def fronts(results: Results) -> Iterator[Figure]:
         devices = list(dict.fromkeys(point.device for point in front.points))
         traces: list[JsonObject] = []
         for colour, device in enumerate(devices):
-            for words, symbol, size, is_on_front in (
-                ("on the front", "circle", 10, True),
-                ("behind it", "circle-open", 8, False),
-            ):
+            for is_on_front in (True, False):
+                words, symbol, size = ("on the front", "circle", 10) if is_on_front else ("behind it", "circle-open", 8)
                 points = [one for one in front.points if one.device == device and one.is_on_front is is_on_front]
                 if points:
                     traces.append(

@@ -29,11 +29,8 @@ def largest_pieces(results: Results) -> Iterator[Figure]:
     """
     trials = list(each_trial(held_at_peak(results.details("allocations", "memory"))))
     unit = choose_unit("B", [float(rows["held"].max()) for _, rows in trials])
-    steps = (
-        results.measurements[[*RESULT, "phase", "metric", "median"]]
-        .query("phase == 'step' and metric in @_PEAKS")
-        .dropna(subset="median")
-    )
+    numbers = results.measurements[[*RESULT, "phase", "metric", "median"]]
+    steps = numbers[(numbers["phase"] == "step") & numbers["metric"].isin(_PEAKS) & numbers["median"].notna()]
     peaks = steps.sort_values("metric").groupby(RESULT)["median"].first()
     for title, rows in trials:
         yield _figure(title, rows, unit, peaks.get(tuple(rows[RESULT].iloc[0])))
@@ -41,7 +38,7 @@ def largest_pieces(results: Results) -> Iterator[Figure]:
 
 def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> Figure:
     rows = rows[["piece", "category", "phase", "held", "at_peak", "bytes"]]
-    totals = rows.groupby("piece")["held"].sum().nlargest(MOST_PIECES).sort_values()
+    totals = rows.groupby("piece")["held"].sum().nlargest(MOST_PIECES).sort_values()  # Plotly draws the last at the top
     shown = rows[rows["piece"].isin(totals.index)]
     held = shown.groupby(["piece", "category"])["held"].sum().unstack(fill_value=0).loc[totals.index]
     counts = _counts(shown, unit)

@@ -23,14 +23,18 @@ from lmsweep.trials.spec.reference import REFERENCES
 EMPTIED = ("host_name", "gpu_uuid", "artifact")
 """Columns that are emptied. An artifact is a file beside the results that may hold anything."""
 
-_PATH = re.compile(r"(?<![\w.:/~])(?:~|/|[A-Za-z]:\\)[\w.@+ &'#%()-]*(?:[/\\][\w.@+ &'#%()-]+)*[/\\](?=[\w.@+&'#%(-])")
+_PATH = re.compile(
+    r"(?<![\w.:/~])(?:~|/|[A-Za-z]:\\)"  # the home folder, the root or a drive; not inside of a word or a URL
+    r"[\w.@+ &'#%()-]*(?:[/\\][\w.@+ &'#%()-]+)*"  # folders
+    r"[/\\](?=[\w.@+&'#%(-])"  # the last separator, before a name
+)
 """The folders of an absolute path: all of it but its last name. Not of a URL."""
 _HOME = re.compile(r"(?:/home/|/Users/|\\Users\\)([\w.@+-]+)")
 """A home folder; the group is the name of its user."""
 
 _PLACE = re.compile(
-    r"(?:(?:[A-Za-z]:)?[^:]*[/\\])?(?P<file>[^/\\:]+\.(?:py|ipynb|cu|cuh|cpp|cc|c|h|yaml|yml|json)):(?P<line>\d+)"
-    r"(?:: (?P<rest>.*))?"
+    r"(?:(?:[A-Za-z]:)?[^:]*[/\\])?"  # a drive and folders
+    r"(?P<file>[^/\\:]+\.(?:py|ipynb|cu|cuh|cpp|cc|c|h|yaml|yml|json)):(?P<line>\d+)(?:: (?P<rest>.*))?"
 )
 """`FOLDER/model.py:12: what went wrong`, as lmsweep places the error of a user's file."""
 _FRAME = re.compile(r'^ *File "(?:[^"\n]*[/\\])?(?P<file>[^"/\\\n]+)", line (?P<line>\d+)', re.MULTILINE)
@@ -63,9 +67,9 @@ def shared_error(text: str) -> str:
     said = (placed["rest"] or "") if placed else lines[0]
     if _TRACEBACK not in text:
         return _placed(placed, _words(said))
-    frames = [*_FRAME.finditer(text)]
-    place, raised = placed or (frames[-1] if frames else None), _TYPE.match(lines[-1])
-    if said.startswith("Traceback"):  # it is the whole text
+    frames, raised = [*_FRAME.finditer(text)], _TYPE.match(lines[-1])
+    place = placed or (frames[-1] if frames else None)
+    if said.startswith("Traceback"):  # a traceback alone
         return _placed(place, raised["type"] if raised else "error")
     if raised and raised["module"].startswith("lmsweep."):
         return _placed(place, _words(said))
@@ -151,7 +155,7 @@ class Allowed:
         return self._pseudonyms.setdefault(text, f"private-{len(self._pseudonyms) + 1}")
 
     def _arguments(self, text: str) -> str:
-        return self._json(text, lambda one: self._shaped(one, _SHORT_WORD))
+        return self._json(text, lambda value: self._values(value, lambda one: self._shaped(one, _SHORT_WORD)))
 
     def _question(self, text: str) -> str:
         """Return a sweep's question with what readers may see: plain words and names in Python, and in the fields other
@@ -160,28 +164,27 @@ class Allowed:
         def plain(one: str) -> str:
             return plain_words(scrub_text(one, self._words))
 
+        def of_asked(asked: dict[str, Any]) -> Any:
+            ask = asked.pop("ask", "")
+            named = self._values(asked, lambda one: one if _KEY.fullmatch(one) else plain(one))
+            return {"ask": plain(str(ask)), **named}
+
+        return self._json(text, of_asked)
+
+    def _json(self, text: str, changed: Callable[[Any], Any]) -> str:
+        """Return JSON with its value changed, or a pseudonym if it is no JSON or has another type."""
         try:
-            asked = json.loads(text)
-            ask, rest = asked.pop("ask", ""), json.dumps(asked)
-        except (ValueError, TypeError, AttributeError, RecursionError):  # no JSON, or no object
+            return json.dumps(changed(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return self._hidden(text)
-        named = json.loads(self._json(rest, lambda one: one if _KEY.fullmatch(one) else plain(one)))
-        return json.dumps({"ask": plain(str(ask)), **named}, separators=(",", ":"), ensure_ascii=False)
 
-    def _json(self, text: str, of_text: Callable[[str], str]) -> str:
-        """Return JSON with `of_text` applied to its texts, and keys that have the shape of a name."""
-
-        def allowed(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {self._shaped(key, _KEY): allowed(one) for key, one in value.items()}
-            if isinstance(value, list):
-                return [allowed(one) for one in value]
-            return of_text(value) if isinstance(value, str) else value
-
-        try:
-            return json.dumps(allowed(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
-        except (ValueError, RecursionError):
-            return self._hidden(text)
+    def _values(self, value: Any, of_text: Callable[[str], str]) -> Any:
+        """Return a value of JSON with `of_text` applied to its texts, and keys that have the shape of a name."""
+        if isinstance(value, dict):
+            return {self._shaped(key, _KEY): self._values(one, of_text) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self._values(one, of_text) for one in value]
+        return of_text(value) if isinstance(value, str) else value
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:

@@ -46,7 +46,8 @@ def badge(location: str, value: str = "", where: Mapping[str, str] | None = None
     """
     results = joined(location)
     if value:
-        return _drawn(value, *_of_cell(select(results.measurements, dict(where or {})), value), "number")
+        number, title = _of_cell(select(results.measurements, dict(where or {})), value)
+        return _drawn(value, number, title, "number")
     if where:
         raise RequestError(
             "--where selects the combination of a number; name the number with --value, such as step.time"

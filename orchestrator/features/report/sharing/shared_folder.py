@@ -53,7 +53,7 @@ def share(store: str, folder: str | Path, *, to: str | None = None) -> Shared:
     source = open_store(store)
     if not source.exists() or load(source).empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick")
-    tables = {name: table for name in TABLES if len(table := source.read(name)[0])}
+    tables = {name: rows for name in TABLES if len(rows := source.read(name)[0])}  # without the list of damaged files
     allowed = Allowed(private_words(tables.values()))
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def _write(target: Path, tables: dict[str, pa.Table], to: str | None) -> None:
         path.parent.mkdir(parents=True)
         path.write_bytes(encoded)
     results = Store(str(target / "results"))
-    results.location = "results"  # only its name, in the commands on the page
+    results.location = "results"  # what commands on the page call it; the store still reads its folder
     content = content_of(results)
     (target / "report.html").write_text("".join(page_with(content)), "utf-8")
     frame = load(results, pooled=False)
@@ -97,7 +97,7 @@ def _card(content: Content, tables: Iterable[str]) -> str:
     """Return the head of a data set's card: each table is a configuration of its own, `measurements` the usual one."""
     configs: list[dict[str, Any]] = [
         {"config_name": name, "data_files": f"results/{name}/*.parquet"}
-        for name in sorted(tables, key="measurements".__ne__)  # it comes first
+        for name in sorted(tables, key=lambda name: name != "measurements")  # it comes first
     ]
     configs[0]["default"] = True
     about = {"pretty_name": content.question or "Results of lmsweep", "tags": ["lmsweep", "benchmark"]}
@@ -105,9 +105,9 @@ def _card(content: Content, tables: Iterable[str]) -> str:
 
 
 def _summary(frame: pd.DataFrame, content: Content, *, picture: bool) -> str:
-    began = frame["started_at"].agg(["min", "max"]).dt.strftime("%Y-%m-%d")
+    first_and_last = frame["started_at"].agg(["min", "max"]).dt.strftime("%Y-%m-%d")
     versions = in_order(frame, ["lmsweep_version"])["lmsweep_version"].dropna().unique()
-    days = " to ".join(dict.fromkeys(began))
+    days = " to ".join(first_and_last.unique())
     devices = _environments(frame)[["device_name", "torch_version"]].drop_duplicates()
     lines = [f"- {row.device_name}, torch {row.torch_version}" for row in devices.itertuples()]
     return "\n".join(

@@ -24,7 +24,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 # card; long words with digits, as keys and hashes are.
 _NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,9}){0,2}(?:e[+-]?\d{1,3})?%?")
 _PLAIN = re.compile(rf"[^\W\d_]{{0,30}}(?:['-][^\W\d_]{{1,30}})*|\w{{1,12}}|{_NUMBER.pattern}")
-"""A word of any language, a short name such as H100 or bf16, or a number."""
+"""A word of any language, a short name such as H100 or bf16, a number, or nothing."""
 _AROUND = "()[]{}<>\"'`,.;:?!%=+*|&"
 _DOTTED = re.compile(r"[A-Za-z_]\w{0,39}(?:\.[A-Za-z_]\w{0,39}){1,4}", re.ASCII)
 _MODULE = re.compile(r"[a-z_]+")
@@ -47,7 +47,7 @@ def own_words(text: str) -> str:
         core = token.strip(_AROUND)
         is_own = own_vocabulary().issuperset(core.lower().split("-"))
         allowed = not core or is_own or _NUMBER.fullmatch(core)
-        if allowed or kept[-1:] != [GAP]:
+        if allowed or kept[-1:] != [GAP]:  # one for words in succession
             kept.append(token if allowed else GAP)
     return " ".join(kept)
 
@@ -59,8 +59,7 @@ def plain_words(text: str) -> str:
 
 def _is_plain(word: str) -> bool:
     """Return whether a word is plain, or a name in Python that may be called: `torch.compile(model)`."""
-    without_bracket = word.removesuffix("'s").strip(_AROUND)  # `torch.compile(model`
-    called, _, argument = without_bracket.partition("(")
+    called, _, argument = word.removesuffix("'s").strip(_AROUND).partition("(")  # of `torch.compile(model`
     return all(_PLAIN.fullmatch(part) or is_python_name(part) for part in (called, argument))
 
 
