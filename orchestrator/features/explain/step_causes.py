@@ -143,8 +143,9 @@ def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFra
     # The difference of two means has the variance s² (1/n1 + 1/n2), where s is the deviation of a process.
     deviation = deviation_of_ratios / np.sqrt(sum(1 / one.processes for one in steps))
     most = np.inf if any(one.is_disturbed for one in steps) else MOST_SPREAD * known.scale
+    variance = min(deviation, most) ** 2
     freedom = min(float(len(of_same)), MOST_FREEDOM)
-    return known.updated(squares=freedom * min(deviation, most) ** 2, freedom=freedom)  # their sum
+    return known.updated(squares=freedom * variance, freedom=freedom)
 
 
 def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFrame) -> float:
