@@ -107,10 +107,14 @@ def test_layers_that_a_node_divides_are_exposed_whole() -> None:
     config = replace(CONFIG, tp=8)
     summed = Operator(name="all_reduce", shapes=((1,),), dtype="bfloat16", bytes=2**24, flops=0, phase="forward",
                       module="blocks.*", stream="communication", ranks=8, count=4)  # fmt: skip
-    found = rank_time((*sharded(config), summed), rates_of(H100, network(50e9)), config)
-    assert found.exposed["gathers and sums of divided layers"] == pytest.approx(
-        4 * rates_of(H100, network(50e9)).collective("all_reduce", 2**24, ranks=8)
-    )
+    rates = rates_of(H100, network(50e9))
+    found = rank_time((*sharded(config), summed), rates, config)
+    takes = 4 * rates.collective("all_reduce", 2**24, ranks=8)
+    assert found.exposed["gathers and sums of divided layers"] == pytest.approx(takes)
+    several = [replace(summed, bytes=2**24 + 4096 * each) for each in range(60)]
+    in_order = sum(rates.of(replace(one, count=1)).seconds * one.count for one in several)
+    found = rank_time((*sharded(config), *several), rates, config)
+    assert found.exposed["gathers and sums of divided layers"] == in_order, "to the last digit, in each process"
 
 
 def test_an_interval_is_learned_from_residuals_and_is_wider_where_less_is_known() -> None:

@@ -59,14 +59,16 @@ def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -
     computing: dict[str, float] = defaultdict(float)  # seconds of each phase
     for part in time.parts:
         computing[part.operator.phase] += part.seconds if part.operator.stream == "compute" else 0.0
-    of_layers = {one for one in sent if config.tp > 1 and one.stride == 1 and one.ranks == config.tp}
+    # A dictionary, as a set has another order in each process: its sum would have other last digits.
+    divides = config.tp > 1
+    of_layers = {one: took for one, took in seconds.items() if divides and one.stride == 1 and one.ranks == config.tp}
     of_weights = [one for one in sent if one not in of_layers]
     beside = {  # phase -> the time beside which weights and gradients can be sent
-        phase: sum(seconds[one] for one in of_layers if one.phase == phase) + computing[phase]
+        phase: sum(took for one, took in of_layers.items() if one.phase == phase) + computing[phase]
         for phase in ("forward", "backward")
     }
     # Nothing hides what divided layers gather and sum.
-    exposed: dict[str, float] = {"gathers and sums of divided layers": sum(seconds[one] for one in of_layers)}
+    exposed: dict[str, float] = {"gathers and sums of divided layers": sum(of_layers.values())}
     after = 0.0
     if config.fully_shards:
         exposed |= _Sharded(config, of_weights, seconds, beside["forward"], beside["backward"]).exposed()
